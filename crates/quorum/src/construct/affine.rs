@@ -1,0 +1,1 @@
+//! Lines of an affine plane as cartels.

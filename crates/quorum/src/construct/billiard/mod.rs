@@ -1,0 +1,1 @@
+//! Billiard quorums on the checkerboard grid.

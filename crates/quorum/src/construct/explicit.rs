@@ -1,0 +1,1 @@
+//! Families given as a list of quorums.

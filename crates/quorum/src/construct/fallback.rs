@@ -1,0 +1,1 @@
+//! Fallback quorums: enlargement and self-dual completion.

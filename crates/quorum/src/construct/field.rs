@@ -1,0 +1,1 @@
+//! Finite fields of prime-power order.

@@ -1,0 +1,1 @@
+//! Read-once formulas of voting gates.

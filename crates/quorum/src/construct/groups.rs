@@ -1,0 +1,1 @@
+//! Group systems made of other systems.

@@ -1,0 +1,1 @@
+//! Surficial group systems.

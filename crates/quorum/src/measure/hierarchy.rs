@@ -1,0 +1,1 @@
+//! Cost, delay and availability of multilevel hierarchies in closed form.

@@ -1,0 +1,1 @@
+//! Latency of quorums from a client-by-node matrix.

@@ -1,0 +1,1 @@
+//! Expected messages of the lock protocols.
