@@ -16,6 +16,8 @@ pub mod mgrid;
 pub mod multilevel;
 pub mod plane;
 pub mod surficial;
+#[cfg(test)]
+pub(crate) mod twin;
 pub mod walls;
 
 /// The most nodes a system may have.
