@@ -82,7 +82,7 @@ impl Circuit {
 
     /// Adds the gates of `other`, a circuit over the same nodes, and gives its output's place.
     pub fn append(&mut self, other: &Self) -> GateId {
-        self.append_at(other, |circuit, node| circuit.node(node))
+        self.append_at(other, Self::node)
     }
 
     /// Adds the gates of `other` with each node gate replaced by the gate that `leaf` makes.
