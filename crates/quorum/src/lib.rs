@@ -4,6 +4,7 @@
 //! [`Prng`].
 
 mod chance;
+pub mod check;
 mod circuit;
 pub mod construct;
 pub mod draw;

@@ -34,16 +34,23 @@ impl Coterie {
 pub struct Masking {
     family: Arc<dyn Family>,
     overlap: usize,
+    spared: usize,
     faults: usize,
 }
 
 impl Masking {
-    /// Takes a family in which any two quorums share at least `overlap` nodes by construction,
-    /// built for `faults` lying nodes.
-    pub(crate) fn by_construction(family: Arc<dyn Family>, overlap: usize, faults: usize) -> Self {
+    /// Takes a family in which any two quorums share at least `overlap` nodes and some quorum
+    /// avoids any `spared` nodes, by construction, built for `faults` lying nodes.
+    pub(crate) fn by_construction(
+        family: Arc<dyn Family>,
+        overlap: usize,
+        spared: usize,
+        faults: usize,
+    ) -> Self {
         Self {
             family,
             overlap,
+            spared,
             faults,
         }
     }
@@ -56,6 +63,11 @@ impl Masking {
     /// Any two quorums share at least this many nodes.
     pub fn overlap(&self) -> usize {
         self.overlap
+    }
+
+    /// Some quorum avoids any this many nodes.
+    pub fn spared(&self) -> usize {
+        self.spared
     }
 
     /// How many nodes may lie.
