@@ -12,8 +12,8 @@
 //!
 //! | Maekawa | here |
 //! |---|---|
-//! | N, K | `nodes()`, `order() + 1` |
-//! | S_i, the set of site i | [`Plane::line`], [`Family::own`] |
+//! | `N`, `K` | `nodes()`, `order() + 1` |
+//! | `S_i`, the set of site i | [`Plane::line`], [`Family::own`] |
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
