@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
                 "unknown directive {}: allowed are 'nodes:', 'group NAME:' and 'cartel NAME:'",
                 quoted(first.text)
             ))),
-            [] => Err(sign.fault("':' without a directive: write 'nodes:' or 'group NAME:'")),
+            [] => Err(sign.fault("':' has no directive: write 'nodes:' or 'group NAME:'")),
         }
     }
 
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         }
         self.declared = true;
         match names {
-            [] => Err(sign.fault("'nodes:' needs names or a count, as in 'nodes: a b c'")),
+            [] => Err(sign.fault("'nodes:' needs names or a count, as 'nodes: a b c'")),
             [count] if count.text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 match node_number(count.text) {
                     Some(nodes) if nodes <= NAMED_MAX => {
@@ -424,7 +424,7 @@ mod tests {
         refused("\na b, a", "line 2, column 6: node 'a' is twice in this quorum");
         refused("nodes: a b a", "line 1, column 12: node 'a' is declared twice");
         refused("nodes: 0", "line 1, column 8: the number of nodes must be at least 1");
-        refused("nodes:", "line 1, column 6: 'nodes:' needs names or a count, as in 'nodes: a b c'");
+        refused("nodes:", "line 1, column 6: 'nodes:' needs names or a count, as 'nodes: a b c'");
         let first = "'nodes:' stands once, before all quorums and groups";
         refused("a\n nodes: a", &format!("line 2, column 2: {first}"));
         refused("nodes: a\nnodes: b", &format!("line 2, column 1: {first}"));
@@ -435,11 +435,11 @@ mod tests {
         let none = "has no quorum: give it one per line";
         refused("group r:\n group s:\na", &format!("line 1, column 1: group 'r' {none}"));
         refused("group r:\na\n group s:\n", &format!("line 3, column 2: group 's' {none}"));
-        refused("a\ngroup r:\nb", "line 2, column 1: quorums stand before the first group: put them \
-                 into a group, or leave groups out");
+        refused("a\ngroup r:\nb", "line 2, column 1: quorums stand before the first group: put \
+                 them into a group, or leave groups out");
         refused("node: a", "line 1, column 1: unknown directive 'node': allowed are 'nodes:', \
                  'group NAME:' and 'cartel NAME:'");
-        refused(": a", "line 1, column 1: ':' without a directive: write 'nodes:' or 'group NAME:'");
+        refused(": a", "line 1, column 1: ':' has no directive: write 'nodes:' or 'group NAME:'");
         refused(" ,", "line 1, column 1: a quorum without nodes: write their names, as 'a b c'");
         refused("é\u{7}", "line 1, column 2: unexpected '\\u{7}': names have letters, digits, '_', \
                  '-' and '.', and stand between spaces or commas");
