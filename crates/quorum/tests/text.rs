@@ -230,6 +230,7 @@ fn paths_may_be_quoted() {
     same("file( a b/c.txt )", &file("a b/c.txt"));
     same("file(\"a b.txt\")", &file("a b.txt"));
     same(r#"file(" a)\"\\")"#, &file(r#" a)"\"#));
+    same(r#"file("\"a\"")"#, &file(r#""a""#));
     same(r"file(C:\q.txt)", &file(r"C:\q.txt"));
     assert_eq!(file("x(1)").to_string(), "file(\"x(1)\")");
     let coterie = Box::new(file("a.txt"));
