@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
                 "unknown directive {}: allowed are 'nodes:', 'group NAME:' and 'cartel NAME:'",
                 quoted(first.text)
             ))),
-            [] => Err(sign.fault("':' without a directive: write 'nodes:' or 'group NAME:'")),
+            [] => Err(sign.fault("':' has no directive: write 'nodes:' or 'group NAME:'")),
         }
     }
 
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         }
         self.declared = true;
         match names {
-            [] => Err(sign.fault("'nodes:' needs names or a count, as in 'nodes: a b c'")),
+            [] => Err(sign.fault("'nodes:' needs names or a count, as 'nodes: a b c'")),
             [count] if count.text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 match node_number(count.text) {
                     Some(nodes) if nodes <= NAMED_MAX => {
@@ -370,3 +370,107 @@ fn words(line: usize, text: &str, first: usize) -> Result<Vec<Word<'_>>, FileErr
 
 /// How many node names a message repeats.
 const NAMES_SHOWN: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> FileSystem {
+        parse_file(text).unwrap()
+    }
+
+    #[track_caller]
+    fn refused(text: &str, message: &str) {
+        assert_eq!(parse_file(text).unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn files_list_quorums_or_cartels() {
+        let plain = read("\u{feff}# three of them\r\nb, a # first\r\n\r\n a c\nc,b,\n");
+        assert_eq!(plain.names, ["b", "a", "c"]);
+        assert_eq!(
+            plain.cartels,
+            [(None, vec![vec![0, 1], vec![1, 2], vec![2, 0]])]
+        );
+        let declared = read("nodes: a b c d\nd a\n");
+        assert_eq!(declared.names, ["a", "b", "c", "d"]);
+        assert_eq!(declared.cartels, [(None, vec![vec![3, 0]])]);
+        let counted = read("nodes: 3\n3 1");
+        assert_eq!(counted.names, ["1", "2", "3"]);
+        assert_eq!(counted.cartels, [(None, vec![vec![2, 0]])]);
+        let numbered = read("4 2");
+        assert_eq!(numbered.names, ["1", "2", "3", "4"]);
+        assert_eq!(numbered.cartels, [(None, vec![vec![3, 1]])]);
+        let named = read("nodes: 7 5\n5\n");
+        assert_eq!(named.names, ["7", "5"]);
+        assert_eq!(named.cartels, [(None, vec![vec![1]])]);
+        let groups = read("group r:\na b\nc d\ncartel w :\na c\n");
+        let readers = (Some("r".to_owned()), vec![vec![0, 1], vec![2, 3]]);
+        assert_eq!(
+            groups.cartels,
+            [readers, (Some("w".to_owned()), vec![vec![0, 2]])]
+        );
+    }
+
+    #[test]
+    #[rustfmt::skip]
+    fn files_are_refused_with_line_and_column() {
+        let empty = "line 1, column 1: the file has no quorum: write one per line, as 'a b c'";
+        refused("", empty);
+        refused("# nothing\nnodes: 3\n", empty);
+        refused("nodes: ä b\nä  x", "line 2, column 4: unknown node 'x': allowed are ä, b");
+        refused("nodes: 3\n1 4", "line 2, column 3: unknown node '4': allowed are 1 to 3");
+        refused("nodes: 3\n1 01", "line 2, column 3: unknown node '01': allowed are 1 to 3");
+        refused("\na b, a", "line 2, column 6: node 'a' is twice in this quorum");
+        refused("nodes: a b a", "line 1, column 12: node 'a' is declared twice");
+        refused("nodes: 0", "line 1, column 8: the number of nodes must be at least 1");
+        refused("nodes:", "line 1, column 6: 'nodes:' needs names or a count, as 'nodes: a b c'");
+        let first = "'nodes:' stands once, before all quorums and groups";
+        refused("a\n nodes: a", &format!("line 2, column 2: {first}"));
+        refused("nodes: a\nnodes: b", &format!("line 2, column 1: {first}"));
+        refused("group r:\na\ngroup r:\nb", "line 3, column 7: group 'r' is declared twice");
+        refused("group:\na", "line 1, column 6: group needs a name: write 'group NAME:'");
+        refused("cartel a b:", "line 1, column 10: unexpected 'b': cartel has one name");
+        refused("group r: a", "line 1, column 10: unexpected 'a': quorums start on the next line");
+        let none = "has no quorum: give it one per line";
+        refused("group r:\n group s:\na", &format!("line 1, column 1: group 'r' {none}"));
+        refused("group r:\na\n group s:\n", &format!("line 3, column 2: group 's' {none}"));
+        refused("a\ngroup r:\nb", "line 2, column 1: quorums stand before the first group: put \
+                 them into a group, or leave groups out");
+        refused("node: a", "line 1, column 1: unknown directive 'node': allowed are 'nodes:', \
+                 'group NAME:' and 'cartel NAME:'");
+        refused(": a", "line 1, column 1: ':' has no directive: write 'nodes:' or 'group NAME:'");
+        refused(" ,", "line 1, column 1: a quorum without nodes: write their names, as 'a b c'");
+        refused("é\u{7}", "line 1, column 2: unexpected '\\u{7}': names have letters, digits, '_', \
+                 '-' and '.', and stand between spaces or commas");
+    }
+
+    #[test]
+    fn files_are_bounded() {
+        let lines = "1\n".repeat(QUORUMS_MAX);
+        assert_eq!(read(&lines).cartels[0].1.len(), QUORUMS_MAX);
+        refused(
+            &(lines + " 1"),
+            "line 100001, column 2: too many quorums: at most 100000",
+        );
+        refused(
+            "nodes: 100001",
+            "line 1, column 8: too many nodes: at most 100000",
+        );
+        assert_eq!(read("nodes: 100000\n1").names.len(), NAMED_MAX);
+        refused(
+            "1\n2 100001",
+            "line 2, column 3: node number too large: at most 100000",
+        );
+        assert_eq!(read("a 100001").names, ["a", "100001"]);
+        let nodes: Vec<String> = (0..=NAMED_MAX).map(|node| format!("n{node}")).collect();
+        let column = nodes[..NAMED_MAX].join(" ").len() + 2;
+        let many = format!("line 1, column {column}: too many nodes: at most 100000");
+        refused(&nodes.join(" "), &many);
+        let large = " ".repeat(FILE_MAX + 1);
+        refused(
+            &large,
+            "line 1, column 1: file too large: at most 16777216 bytes",
+        );
+    }
+}

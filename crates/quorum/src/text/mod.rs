@@ -229,4 +229,30 @@ mod tests {
         assert_eq!(shown, format!("{}…", "a".repeat(20)));
         assert_eq!(column, 0);
     }
+
+    #[test]
+    fn nodes_are_counted_from_the_text_where_it_says() {
+        let nodes = |text: &str| parse(text).unwrap().nodes();
+        assert_eq!(nodes("majority"), None);
+        assert_eq!(nodes("weighted(3,1,1)"), Some(3));
+        assert_eq!(nodes("hgrid(3x4, 2x1)"), Some(24));
+        assert_eq!(nodes("billiard(q=9)"), Some(40));
+        assert_eq!(nodes("hbilliard(5,3)"), Some(48));
+        assert_eq!(nodes("compose(majority(3), walls(1,2))"), Some(9));
+        assert_eq!(nodes("compose(majority(3), grid)"), None);
+        assert_eq!(nodes("surficial(widths=3,3,2)"), Some(21));
+        assert_eq!(nodes("surficial(widths=4)"), Some(4));
+        assert_eq!(nodes("groups(expr(1 + 7), 3)"), Some(7));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_around_the_character() {
+        let text = format!("walls({}?{})", "1,".repeat(500), ",1".repeat(500));
+        let error = parse(&text).unwrap_err();
+        let pointer = error.pointer(&text);
+        let (shown, caret) = pointer.split_once('\n').unwrap();
+        assert!(shown.starts_with('…') && shown.ends_with('…') && shown.chars().count() == 74);
+        assert_eq!(shown.chars().nth(caret.chars().count() - 1), Some('?'));
+        assert!(error.message.chars().count() < 200);
+    }
 }
