@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::f64::consts::E;
 
-use crate::construct::multilevel::{Clusters, LEVELS_MAX};
+use crate::construct::multilevel::{ClusterId, Clusters, LEVELS_MAX};
 
 /// The expected size of a tree quorum, equation (1): a complete tree of height `height` whose
 /// root is in the quorum while it is up. Heights need not be whole.
@@ -241,7 +241,7 @@ pub fn chain_figures(clusters: &Clusters, up: f64) -> ChainFigures {
         for id in clusters.at(level) {
             let size = clusters.size(id);
             let tree: &TreeFigures = trees.entry(size).or_insert_with(|| tree_figures(size, up));
-            let parent = above[clusters.parent(id).map_or(0, |parent| parent.index())];
+            let parent = above[clusters.parent(id).map_or(0, ClusterId::index)];
             here.push(ChainFigures {
                 live: parent.live * tree.live,
                 size: parent.size + tree.size,
