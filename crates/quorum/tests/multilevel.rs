@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use conclave_quorum::construct::multilevel::{Clusters, LEVELS_MAX, Multilevel, MultilevelError};
+use conclave_quorum::construct::multilevel::{Clusters, Multilevel, MultilevelError};
 use conclave_quorum::family::{self, cost_of};
 use conclave_quorum::measure::hierarchy::{self, lambert_w0};
 use conclave_quorum::{Circuit, Family, GateId, LoadPlan, Mass, NodeSet, Odds, Prng, Sizes};
@@ -157,7 +157,7 @@ impl Family for Tree {
 
     fn mass(&self, odds: &[Odds]) -> Option<Mass> {
         // A node that never votes still carries its weight.
-        let idle = (self.0 % 2 == 0).then(|| odds[self.0 - 1]);
+        let idle = self.0.is_multiple_of(2).then(|| odds[self.0 - 1]);
         let scale = idle.map_or(1.0, |idle| idle.up + idle.down);
         let Odds { up, down } = self.odds(0, odds);
         Some(Mass {
@@ -180,11 +180,78 @@ impl Family for Tree {
         self.plan(0, 1.0, 1.0, &mut plan);
         capacity.iter().all(|c| *c == capacity[0]).then_some(plan)
     }
+
+    fn transversal(&self) -> Option<usize> {
+        // A vote of two in three is its own dual, and so is the tree.
+        Some(self.sizes().min)
+    }
 }
 
 fn trees(nodes: usize, levels: usize) -> Multilevel {
     let tree = |size| Ok::<_, MultilevelError>(Arc::new(Tree(size)) as Arc<dyn Family>);
-    Multilevel::new(Clusters::build(nodes, levels).unwrap(), &tree).unwrap()
+    let clusters = Clusters::build(nodes, levels).expect("a small hierarchy");
+    Multilevel::new(clusters, &tree).expect("trees of every size")
+}
+
+/// A coterie that knows nothing but its quorum: the first node alone.
+#[derive(Debug)]
+struct Monarchy(usize);
+
+impl Family for Monarchy {
+    fn nodes(&self) -> usize {
+        self.0
+    }
+
+    fn contains_quorum(&self, set: &NodeSet) -> bool {
+        set.contains(0)
+    }
+
+    fn cheapest(&self, cost: &[f64]) -> Option<NodeSet> {
+        cost[0].is_finite().then(|| NodeSet::of(self.0, [0]))
+    }
+
+    fn cheapest_is_exact(&self) -> bool {
+        false
+    }
+
+    fn sample(&self, _: &mut Prng) -> NodeSet {
+        NodeSet::of(self.0, [0])
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::exact(1, 1)
+    }
+
+    fn visit(&self, _: &mut dyn FnMut(&NodeSet) -> ControlFlow<()>) -> Option<ControlFlow<()>> {
+        None
+    }
+}
+
+#[test]
+fn coteries_that_know_little_make_systems_that_say_so() {
+    let monarchy = |size| Ok::<_, MultilevelError>(Arc::new(Monarchy(size)) as Arc<dyn Family>);
+    let system = Multilevel::new(Clusters::build(20, 2).unwrap(), &monarchy).unwrap();
+    assert!(!system.cheapest_is_exact());
+    assert_eq!(system.load_lower(), None);
+    assert_eq!(system.load_plan(&[1.0; 20]), None);
+    assert_eq!(system.mass(&[Odds::down(0.1); 20]), None);
+    assert_eq!(system.circuit(), None);
+    assert_eq!(system.transversal(), None);
+    assert_eq!(system.visit(&mut |_| ControlFlow::Continue(())), None);
+    let sizes = system.sizes();
+    assert_eq!((sizes.min, sizes.max, sizes.exact), (1, 3, false));
+    let first = NodeSet::of(20, [0]);
+    assert_eq!(system.sample(&mut Prng::new(1)), first);
+    assert_eq!(system.cheapest(&[1.0; 20]), Some(first));
+    let own = system.own(19).unwrap();
+    assert_eq!(own, NodeSet::of(20, [0, 14, 17]));
+    let flat = Multilevel::new(Clusters::build(20, 0).unwrap(), &monarchy).unwrap();
+    assert_eq!(flat.sizes(), Sizes::exact(1, 1));
+    let wrong = |_| Ok::<_, MultilevelError>(Arc::new(Tree(3)) as Arc<dyn Family>);
+    assert_eq!(
+        Multilevel::new(Clusters::build(10, 1).unwrap(), &wrong).unwrap_err(),
+        MultilevelError::WrongSize { size: 4, found: 3 }
+    );
 }
 
 /// The dumb twin: is there a leaf cluster with a tree quorum in each cluster of its chain?
@@ -206,26 +273,6 @@ fn unequal_odds(nodes: usize) -> Vec<Odds> {
         .collect()
 }
 
-#[test]
-fn the_limits_are_reached_and_named() {
-    let largest = Clusters::build(10_000_000, LEVELS_MAX).unwrap();
-    assert_eq!(largest.validate(), Ok(()));
-    assert_eq!(Clusters::build(0, 1), Err(MultilevelError::Empty));
-    assert_eq!(
-        Clusters::build(10_000_001, 1).unwrap_err().to_string(),
-        "a hierarchy has at most 10000000 nodes, not 10000001"
-    );
-    assert_eq!(
-        Clusters::build(9, 21).unwrap_err(),
-        MultilevelError::TooManyLevels { levels: 21 }
-    );
-    let wrong = |_| Ok::<_, MultilevelError>(Arc::new(Tree(3)) as Arc<dyn Family>);
-    assert_eq!(
-        Multilevel::new(Clusters::build(10, 1).unwrap(), &wrong).unwrap_err(),
-        MultilevelError::WrongSize { size: 4, found: 3 }
-    );
-}
-
 /// Agrawal and El Abbadi: the number of tree quorums, and trees with failures.
 #[test]
 fn tree_quorums_have_the_known_counts_and_figures() {
@@ -235,7 +282,9 @@ fn tree_quorums_have_the_known_counts_and_figures() {
     }
     let seven = |down: &[usize]| {
         let mut cost = [1.0; 7];
-        down.iter().for_each(|node| cost[*node] = f64::INFINITY);
+        for node in down {
+            cost[*node] = f64::INFINITY;
+        }
         Tree(7).cheapest(&cost).map(|quorum| quorum.len())
     };
     assert_eq!(seven(&[]), Some(3));
@@ -267,12 +316,13 @@ fn tree_quorums_have_the_known_counts_and_figures() {
 }
 
 #[test]
-fn containment_circuit_and_listing_agree_with_the_twin_on_every_set() {
+fn containment_circuit_listing_and_transversal_agree_with_the_twin_on_every_set() {
     for nodes in 1..=12 {
         for levels in 0..=3 {
             let system = trees(nodes, levels);
             let circuit = system.circuit().unwrap();
             let quorums = family::list(&system, usize::MAX).unwrap();
+            let mut transversal = nodes;
             for mask in 0..1u64 << nodes {
                 let set = NodeSet::from_mask(nodes, mask);
                 let expected = twin_contains(&system, &set);
@@ -285,7 +335,11 @@ fn containment_circuit_and_listing_agree_with_the_twin_on_every_set() {
                         !twin_contains(&system, &rest)
                     });
                 assert_eq!(quorums.contains(&set), minimal, "{set} l={levels}");
+                if !expected {
+                    transversal = transversal.min(nodes - set.len());
+                }
             }
+            assert_eq!(system.transversal(), Some(transversal));
         }
     }
 }
@@ -473,7 +527,7 @@ fn own_quorums_follow_the_chain_of_the_site() {
             }
             // The last member of an even tree never votes; everyone else is in its own quorum.
             let span = clusters.span(leaf);
-            let idle = span.len() % 2 == 0 && site + 1 == span.end;
+            let idle = span.len().is_multiple_of(2) && site + 1 == span.end;
             assert!(own.contains(site) != idle, "n={nodes} site {site}: {own}");
         }
         assert_eq!(system.own(nodes), None);

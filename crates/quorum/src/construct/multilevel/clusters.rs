@@ -448,4 +448,19 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_limits_are_reached_and_named() {
+        let largest = Clusters::build(NODES_MAX, LEVELS_MAX).unwrap();
+        assert_eq!(largest.validate(), Ok(()));
+        assert_eq!(Clusters::build(0, 1), Err(MultilevelError::Empty));
+        assert_eq!(
+            Clusters::build(10_000_001, 1).unwrap_err().to_string(),
+            "a hierarchy has at most 10000000 nodes, not 10000001"
+        );
+        assert_eq!(
+            Clusters::build(9, 21).unwrap_err(),
+            MultilevelError::TooManyLevels { levels: 21 }
+        );
+    }
 }
