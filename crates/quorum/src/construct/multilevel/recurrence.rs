@@ -207,3 +207,112 @@ fn step(
     }
     best
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
+
+    use super::super::{Clusters, MultilevelError};
+    use super::*;
+    use crate::family::list;
+    use crate::{Prng, Sizes};
+
+    /// A family that is nothing but its list of quorums.
+    #[derive(Debug)]
+    struct Listed(usize, Vec<NodeSet>);
+
+    impl Family for Listed {
+        fn nodes(&self) -> usize {
+            self.0
+        }
+
+        fn contains_quorum(&self, set: &NodeSet) -> bool {
+            self.1.iter().any(|quorum| quorum.is_subset(set))
+        }
+
+        fn cheapest(&self, cost: &[f64]) -> Option<NodeSet> {
+            let total = |quorum: &&NodeSet| cost_of(quorum, cost);
+            let best = self.1.iter().min_by(|a, b| total(a).total_cmp(&total(b)))?;
+            total(&best).is_finite().then(|| best.clone())
+        }
+
+        fn sample(&self, rng: &mut Prng) -> NodeSet {
+            self.1[rng.below(self.1.len())].clone()
+        }
+
+        fn sizes(&self) -> Sizes {
+            Sizes::exact(1, self.0)
+        }
+
+        fn visit(
+            &self,
+            visit: &mut dyn FnMut(&NodeSet) -> ControlFlow<()>,
+        ) -> Option<ControlFlow<()>> {
+            Some(self.1.iter().try_for_each(visit))
+        }
+
+        fn mass(&self, odds: &[Odds]) -> Option<Mass> {
+            Some(add_up(self, odds))
+        }
+    }
+
+    fn add_up(family: &dyn Family, odds: &[Odds]) -> Mass {
+        let mut mass = Mass {
+            live: 0.0,
+            dead: 0.0,
+        };
+        for mask in 0..1u64 << odds.len() {
+            let state = |(node, odds): (usize, &Odds)| {
+                if mask >> node & 1 == 1 {
+                    odds.up
+                } else {
+                    odds.down
+                }
+            };
+            let weight: f64 = odds.iter().enumerate().map(state).product();
+            if family.contains_quorum(&NodeSet::from_mask(odds.len(), mask)) {
+                mass.live += weight;
+            } else {
+                mass.dead += weight;
+            }
+        }
+        mass
+    }
+
+    /// Clusters of two where only the second member votes, clusters of three by majority: a
+    /// delegate can skip the level between two at which it is used.
+    fn uneven() -> Multilevel {
+        let coterie = |size| {
+            let quorums: &[u64] = if size == 2 { &[2] } else { &[3, 5, 6] };
+            let sets = quorums.iter().map(|mask| NodeSet::from_mask(size, *mask));
+            Ok::<_, MultilevelError>(Arc::new(Listed(size, sets.collect())) as Arc<dyn Family>)
+        };
+        Multilevel::new(Clusters::build(12, 2).unwrap(), &coterie).unwrap()
+    }
+
+    #[test]
+    fn a_delegate_paid_for_at_the_root_is_free_two_levels_below() {
+        let system = uneven();
+        let quorums = list(&system, 1000).unwrap();
+        let mut rng = Prng::new(2);
+        for _ in 0..500 {
+            let cost: Vec<f64> = (0..12).map(|_| rng.unit()).collect();
+            let best = quorums.iter().map(|quorum| cost_of(quorum, &cost));
+            let best = best.fold(f64::INFINITY, f64::min);
+            let found = system.cheapest(&cost).unwrap();
+            assert!((cost_of(&found, &cost) - best).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn mass_knows_the_delegate_two_levels_below() {
+        let system = uneven();
+        let odds: Vec<Odds> = (0..12)
+            .map(|node| Odds::down(0.05 + 0.07 * f64::from(node)))
+            .collect();
+        let (mass, expected) = (system.mass(&odds).unwrap(), add_up(&system, &odds));
+        assert!((mass.live / expected.live - 1.0).abs() < 1e-12);
+        assert!((mass.dead / expected.dead - 1.0).abs() < 1e-12);
+    }
+}
