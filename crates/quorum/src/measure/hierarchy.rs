@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::f64::consts::E;
 
-use crate::construct::multilevel::{Clusters, LEVELS_MAX};
+use crate::construct::multilevel::{ClusterId, Clusters, LEVELS_MAX, NODES_MAX};
 
 /// The expected size of a tree quorum, equation (1): a complete tree of height `height` whose
 /// root is in the quorum while it is up. Heights need not be whole.
@@ -175,12 +175,15 @@ pub struct TreeFigures {
 }
 
 /// The figures of the tree coterie over `nodes` nodes laid out as a heap, each up with
-/// probability `up`. A node without a right child counts as a leaf.
+/// probability `up`. A node without a right child counts as a leaf. Not a number past
+/// [`NODES_MAX`] nodes.
 pub fn tree_figures(nodes: usize, up: f64) -> TreeFigures {
+    let up = if nodes > NODES_MAX { f64::NAN } else { up };
+    let nodes = nodes.clamp(1, NODES_MAX);
     let down = 1.0 - up;
     // Of each subtree: live, dead, and the mean of the size where live (not divided by live).
-    let mut trees = vec![(up, down, up); nodes.max(1)];
-    for i in (0..(nodes.max(1) - 1) / 2).rev() {
+    let mut trees = vec![(up, down, up); nodes];
+    for i in (0..(nodes - 1) / 2).rev() {
         let ((left, no_left, sl), (right, no_right, sr)) = (trees[2 * i + 1], trees[2 * i + 2]);
         let both = left * right;
         let one = left * no_right + no_left * right;
@@ -202,11 +205,12 @@ pub fn tree_figures(nodes: usize, up: f64) -> TreeFigures {
 /// The availability of a chain as the paper's figure 5 has it: complete trees of the height
 /// `floor(log2 C)` for clusters of `C = nodes^(1/(levels + 1))` nodes, taken as independent.
 pub fn paper_availability(nodes: usize, up: f64, levels: usize) -> f64 {
-    let height = nodes.max(1).ilog2() as usize / (levels + 1);
+    let clusters = levels.saturating_add(1);
+    let height = nodes.max(1).ilog2() as usize / clusters;
     let tree = (0..height).fold(up, |live, _| {
         up * live * (2.0 - live) + (1.0 - up) * live * live
     });
-    tree.powi(i32::try_from(levels + 1).unwrap_or(i32::MAX))
+    tree.powi(i32::try_from(clusters).unwrap_or(i32::MAX))
 }
 
 /// Tree coteries along the chains of a hierarchy, with clusters taken as independent: the mean
@@ -241,7 +245,7 @@ pub fn chain_figures(clusters: &Clusters, up: f64) -> ChainFigures {
         for id in clusters.at(level) {
             let size = clusters.size(id);
             let tree: &TreeFigures = trees.entry(size).or_insert_with(|| tree_figures(size, up));
-            let parent = above[clusters.parent(id).map_or(0, |parent| parent.index())];
+            let parent = above[clusters.parent(id).map_or(0, ClusterId::index)];
             here.push(ChainFigures {
                 live: parent.live * tree.live,
                 size: parent.size + tree.size,

@@ -384,4 +384,83 @@ mod tests {
             }
         }
     }
+
+    fn sizes_of(clusters: &Clusters, level: usize) -> Vec<usize> {
+        clusters.at(level).map(|id| clusters.size(id)).collect()
+    }
+
+    #[test]
+    fn the_builder_gives_the_known_hierarchies() {
+        let build = |n, l| Clusters::build(n, l).unwrap();
+        let root = |c: &Clusters| c.members(c.root()).collect::<Vec<_>>();
+        let ten = build(10, 1);
+        assert_eq!(sizes_of(&ten, 1), [4, 3, 3]);
+        assert_eq!(root(&ten), [0, 4, 7]);
+        let thirteen = build(13, 1);
+        assert_eq!(sizes_of(&thirteen, 1), [4, 3, 3, 3]);
+        assert_eq!(root(&thirteen), [0, 4, 7, 10]);
+        let twenty = build(20, 2);
+        assert_eq!(sizes_of(&twenty, 2), [3, 2, 2, 3, 2, 2, 3, 3]);
+        assert_eq!(sizes_of(&twenty, 1), [3, 3, 2]);
+        assert_eq!(root(&twenty), [0, 7, 14]);
+        let cube = build(27, 2);
+        assert!((0..3).all(|level| sizes_of(&cube, level).iter().all(|size| *size == 3)));
+        let hundred = build(100, 2);
+        assert_eq!(sizes_of(&hundred, 0), [5]);
+        assert_eq!(sizes_of(&hundred, 1), [4; 5]);
+        assert_eq!(sizes_of(&hundred, 2), [5; 20]);
+        let large: [&[(usize, usize)]; 4] = [
+            &[(35, 35), (34, 35)],
+            &[(11, 11), (10, 10), (10, 11)],
+            &[(6, 6), (6, 6), (6, 6), (5, 6)],
+            &[(4, 4), (4, 4), (4, 4), (4, 4), (4, 5)],
+        ];
+        for (levels, expected) in (1..).zip(large) {
+            let clusters = build(1200, levels);
+            for (level, (min, max)) in expected.iter().enumerate() {
+                let sizes = sizes_of(&clusters, level);
+                assert_eq!(sizes.iter().min(), Some(min), "l={levels} level {level}");
+                assert_eq!(sizes.iter().max(), Some(max), "l={levels} level {level}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_hierarchy_obeys_the_network_model() {
+        for nodes in 1..=120 {
+            for levels in 0..=LEVELS_MAX {
+                let clusters = Clusters::build(nodes, levels).unwrap();
+                assert_eq!(clusters.validate(), Ok(()), "n={nodes} l={levels}");
+                for node in 0..nodes {
+                    let leaf = clusters.leaf_of(node).unwrap();
+                    assert!(clusters.members(leaf).any(|member| member == node));
+                    let chain = clusters.chain(leaf);
+                    assert_eq!(chain.len(), levels + 1);
+                    for pair in chain.windows(2) {
+                        assert_eq!(clusters.parent(pair[1]), Some(pair[0]));
+                        let place = clusters.place_in_parent(pair[1]);
+                        assert_eq!(clusters.children(pair[0]).nth(place), Some(pair[1]));
+                        let delegate = clusters.member(pair[0], place);
+                        assert_eq!(clusters.delegate(pair[1]), delegate);
+                    }
+                }
+                assert_eq!(clusters.leaf_of(nodes), None);
+            }
+        }
+    }
+
+    #[test]
+    fn the_limits_are_reached_and_named() {
+        let largest = Clusters::build(NODES_MAX, LEVELS_MAX).unwrap();
+        assert_eq!(largest.validate(), Ok(()));
+        assert_eq!(Clusters::build(0, 1), Err(MultilevelError::Empty));
+        assert_eq!(
+            Clusters::build(10_000_001, 1).unwrap_err().to_string(),
+            "a hierarchy has at most 10000000 nodes, not 10000001"
+        );
+        assert_eq!(
+            Clusters::build(9, 21).unwrap_err(),
+            MultilevelError::TooManyLevels { levels: 21 }
+        );
+    }
 }

@@ -19,10 +19,9 @@
 //! may share it; two clusters of one chain share no other node, and clusters side by side share
 //! none. That makes the cheapest quorum and the failure probability exact by recurrences.
 
-mod chance;
-mod cheapest;
 mod clusters;
 mod plan;
+mod recurrence;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -254,7 +253,7 @@ impl Family for Multilevel {
     fn cheapest(&self, cost: &[f64]) -> Option<NodeSet> {
         match self.flat() {
             Some(flat) => flat.cheapest(cost),
-            None => cheapest::cheapest(self, cost),
+            None => recurrence::cheapest(self, cost),
         }
     }
 
@@ -320,7 +319,7 @@ impl Family for Multilevel {
     fn mass(&self, odds: &[Odds]) -> Option<Mass> {
         match self.flat() {
             Some(flat) => flat.mass(odds),
-            None => chance::mass(self, odds),
+            None => recurrence::mass(self, odds),
         }
     }
 

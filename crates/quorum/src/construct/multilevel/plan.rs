@@ -99,14 +99,10 @@ pub(super) fn load_plan(system: &Multilevel, capacity: &[f64]) -> Option<LoadPla
     let mut reached = vec![(clusters.root(), 1.0)];
     while let Some((id, reach)) = reached.pop() {
         let size = clusters.size(id);
-        let fresh = || ClusterPlan::new(system, id, capacity);
-        let plan = if equal {
-            if !known.contains_key(&size) {
-                known.insert(size, fresh()?);
-            }
-            known.get(&size)?.clone()
-        } else {
-            fresh()?
+        // Clusters of equal size and capacities have equal plans.
+        let plan = match known.remove(&size) {
+            Some(plan) if equal => plan,
+            _ => ClusterPlan::new(system, id, capacity)?,
         };
         for (place, node) in clusters.members(id).enumerate() {
             // The delegate of a cluster on the chain is in the quorum above already.
@@ -119,12 +115,13 @@ pub(super) fn load_plan(system: &Multilevel, capacity: &[f64]) -> Option<LoadPla
         }
         let children = clusters.children(id).zip(&plan.drawn);
         reached.extend(children.map(|(child, drawn)| (child, reach * drawn)));
+        known.insert(size, plan);
     }
     Some(LoadPlan { loads, weights })
 }
 
 /// The plan of one cluster's coterie, and how often each of its children is drawn.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct ClusterPlan {
     loads: Vec<f64>,
     weights: Vec<f64>,
