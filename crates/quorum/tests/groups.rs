@@ -412,6 +412,7 @@ fn small_systems() -> Vec<GroupSystem> {
         surficial(6, 4),
         widths(Some(9), &[4, 1]),
         widths(None, &[1, 3, 2]),
+        widths(None, &[1, 1, 3]),
         affine(4, 1).unwrap(),
         affine(4, 3).unwrap(),
         affine(9, 1).unwrap(),

@@ -627,6 +627,8 @@ mod tests {
             surficial(&[1, 4]),
             surficial(&[1, 1, 1]),
             surficial(&[1, 2, 3]),
+            // Here the union of cartels 1 and 2 contains others.
+            surficial(&[1, 1, 3]),
             surficial(&[3, 3, 3, 2]),
         ]);
         for cartels in systems {
