@@ -96,7 +96,8 @@ pub enum AffineError {
     },
     /// The lines would take too much memory.
     #[error(
-        "an affine system of {nodes} nodes and {groups} groups is too large: take at most {most} groups"
+        "an affine system of {nodes} nodes and {groups} groups is too large: take at most {most} \
+         groups"
     )]
     TooLarge {
         /// The nodes there are.

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::{Circuit, Family, LoadPlan, Mass, NodeSet, Odds, Prng, Sizes};
+use crate::{Circuit, Coterie, Family, LoadPlan, Mass, NodeSet, Odds, Prng, Sizes};
 
 /// A family given as a list of quorums, none of which contains another.
 ///
@@ -148,6 +149,26 @@ impl Explicit {
         };
         search.run(&masks, 0, 0)?;
         Some(search.best)
+    }
+
+    /// The family as a coterie. All pairs of quorums are checked to share a node.
+    pub fn coterie(self) -> Result<Coterie, ExplicitError> {
+        if self.len() > CHECKED_QUORUMS_MAX {
+            return Err(ExplicitError::TooManyToCheck {
+                quorums: self.len(),
+            });
+        }
+        for right in 0..self.len() {
+            let quorum = self.quorum(right);
+            let meets = |left: &usize| self.members(*left).any(|node| quorum.contains(node));
+            if let Some(left) = (0..right).find(|left| !meets(left)) {
+                return Err(ExplicitError::Apart {
+                    left: self.quorum(left),
+                    right: quorum,
+                });
+            }
+        }
+        Ok(Coterie::by_construction(Arc::new(self)))
     }
 
     fn slice(&self, place: usize) -> &[u32] {
@@ -401,6 +422,20 @@ pub enum ExplicitError {
         /// The number of nodes of the system.
         nodes: usize,
     },
+    /// Two quorums of a coterie share no node.
+    #[error("quorums {left} and {right} share no node: in a coterie any two quorums must")]
+    Apart {
+        /// One quorum.
+        left: NodeSet,
+        /// The other.
+        right: NodeSet,
+    },
+    /// Checking all pairs would take too long.
+    #[error("{quorums} quorums are too many to check: at most {CHECKED_QUORUMS_MAX} are allowed")]
+    TooManyToCheck {
+        /// How many there are.
+        quorums: usize,
+    },
     /// The weights are no strategy.
     #[error(
         "the strategy has {weights} weights for {quorums} quorums: give each quorum a weight of at \
@@ -560,6 +595,8 @@ impl Packing {
 pub(crate) const NODES_MAX: usize = 100_000;
 /// The most quorums of a list given by a caller.
 const QUORUMS_MAX: usize = 1 << 16;
+/// The most quorums of a list whose pairs are checked.
+const CHECKED_QUORUMS_MAX: usize = 1 << 14;
 /// The most members of all quorums of a list together.
 const MEMBERS_MAX: usize = 1 << 22;
 /// Circuits of more node uses than this are not worth making.
@@ -651,6 +688,10 @@ mod tests {
             })
         );
         let family = numbers(3, &[&[1], &[2]]);
+        assert_eq!(
+            family.clone().coterie().unwrap_err().to_string(),
+            "quorums {1} and {2} share no node: in a coterie any two quorums must"
+        );
         for weights in [vec![1.0], vec![0.0, 0.0], vec![f64::NAN, 1.0]] {
             assert!(family.clone().with_strategy(weights).is_err());
         }

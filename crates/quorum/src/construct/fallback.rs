@@ -115,12 +115,12 @@ impl Fallback {
             .as_deref()
     }
 
-    /// A base quorum may contain a smaller fallback quorum.
-    fn shrunk(&self, quorum: NodeSet, cost: &[f64]) -> NodeSet {
-        if matches!(self.rule, Rule::Majority { .. }) && !has_majority(&quorum) {
-            return quorum;
+    /// Whether a base quorum may contain a smaller fallback quorum.
+    fn may_shrink(&self, quorum: &NodeSet) -> bool {
+        match &self.rule {
+            Rule::Majority { .. } => has_majority(quorum),
+            Rule::Turn { .. } => true,
         }
-        shrink(&quorum, cost, &|set| self.contains_quorum(set))
     }
 }
 
@@ -191,13 +191,16 @@ impl Family for Fallback {
     }
 
     fn cheapest(&self, cost: &[f64]) -> Option<NodeSet> {
-        if let Some(quorum) = self.base.cheapest(cost) {
-            return Some(self.shrunk(quorum, cost));
-        }
-        let nodes = 0..self.nodes();
-        let live = NodeSet::of(self.nodes(), nodes.filter(|node| cost[*node].is_finite()));
-        self.contains_quorum(&live)
-            .then(|| shrink(&live, cost, &|set| self.contains_quorum(set)))
+        let start = match self.base.cheapest(cost) {
+            Some(quorum) if !self.may_shrink(&quorum) => return Some(quorum),
+            Some(quorum) => quorum,
+            None => {
+                let nodes = 0..self.nodes();
+                NodeSet::of(self.nodes(), nodes.filter(|node| cost[*node].is_finite()))
+            }
+        };
+        self.contains_quorum(&start)
+            .then(|| shrink(&start, cost, &|set| self.contains_quorum(set)))
     }
 
     fn cheapest_is_exact(&self) -> bool {
@@ -206,8 +209,11 @@ impl Family for Fallback {
 
     fn sample(&self, rng: &mut Prng) -> NodeSet {
         let quorum = self.base.sample(rng);
+        if !self.may_shrink(&quorum) {
+            return quorum;
+        }
         let cost: Vec<f64> = (0..self.nodes()).map(|_| rng.unit()).collect();
-        self.shrunk(quorum, &cost)
+        shrink(&quorum, &cost, &|set| self.contains_quorum(set))
     }
 
     fn sizes(&self) -> Sizes {

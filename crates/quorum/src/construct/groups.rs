@@ -170,15 +170,21 @@ pub struct Pairs {
     /// Whether cartels are disjoint within and share exactly one node across, as in the surficial
     /// and affine systems.
     crossing_once: bool,
+    /// The sizes of the smallest and the largest quorum of a cartel.
+    quorum_sizes: (usize, usize),
 }
 
 impl Pairs {
     /// The unions for at least two cartels whose quorums meet across cartels.
     fn new(cartels: Vec<Arc<Explicit>>) -> Self {
         assert!(cartels.len() > 1, "invariant: a pair needs two cartels");
+        let sizes = cartels.iter().map(|cartel| cartel.sizes());
         let mut pairs = Self {
             listed: None,
             crossing_once: cross_once(&cartels),
+            quorum_sizes: sizes.fold((usize::MAX, 0), |(min, max), size| {
+                (min.min(size.min), max.max(size.max))
+            }),
             cartels,
         };
         pairs.listed = pairs.list_all();
@@ -187,9 +193,9 @@ impl Pairs {
 
     fn list_all(&self) -> Option<Explicit> {
         let counts: Vec<usize> = self.cartels.iter().map(|cartel| cartel.len()).collect();
-        let largest = self.cartels.iter().map(|cartel| cartel.sizes().max).max()?;
         let pairs = pair_sum(&counts);
-        if pairs > LISTED_PAIRS_MAX || pairs.saturating_mul(2 * largest) > LISTED_MEMBERS_MAX {
+        let members = pairs.saturating_mul(2 * self.quorum_sizes.1);
+        if pairs > LISTED_PAIRS_MAX || members > LISTED_MEMBERS_MAX {
             return None;
         }
         let mut unions = Vec::new();
@@ -287,22 +293,14 @@ impl Pairs {
     /// or a union has at most two nodes in common with a quorum that it was not made of, and all
     /// quorums have three.
     fn antichain(&self) -> bool {
-        let (min, max) = self.quorum_sizes();
+        let (min, max) = self.quorum_sizes;
         self.crossing_once && (min == max || min > 2)
-    }
-
-    /// The sizes of the smallest and largest quorum of a cartel.
-    fn quorum_sizes(&self) -> (usize, usize) {
-        let sizes = self.cartels.iter().map(|cartel| cartel.sizes());
-        sizes.fold((usize::MAX, 0), |(min, max), size| {
-            (min.min(size.min), max.max(size.max))
-        })
     }
 
     /// How many cartels cover each node, if that number is the same for all nodes that are
     /// covered at all, all cartels have equally many quorums, and all quorums are equally large.
     fn regular(&self) -> Option<Vec<u32>> {
-        let (min, max) = self.quorum_sizes();
+        let (min, max) = self.quorum_sizes;
         let counts = self.cartels.iter().map(|cartel| cartel.len());
         let equal = counts.clone().max() == counts.min();
         let cover = cover(&self.cartels);
@@ -405,7 +403,7 @@ impl Family for Pairs {
         match &self.listed {
             Some(listed) => listed.count(),
             // With three nodes in every quorum, a union tells which quorums it was made of.
-            None if self.crossing_once && self.quorum_sizes().0 > 2 => {
+            None if self.crossing_once && self.quorum_sizes.0 > 2 => {
                 let counts: Vec<usize> = self.cartels.iter().map(|cartel| cartel.len()).collect();
                 Some(pair_sum(&counts) as f64)
             }
@@ -432,7 +430,7 @@ impl Family for Pairs {
         let equal = capacity.iter().all(|other| *other == capacity[0]);
         let cover = equal.then(|| self.regular())??;
         let used = cover.iter().filter(|times| **times > 0).count() as f64;
-        let size = (2 * self.quorum_sizes().0 - 1) as f64;
+        let size = (2 * self.quorum_sizes.0 - 1) as f64;
         let mark = |times: &u32, value| if *times > 0 { value } else { 0.0 };
         Some(LoadPlan {
             loads: cover.iter().map(|times| mark(times, size / used)).collect(),
@@ -470,11 +468,15 @@ impl Crossing {
                 sum
             }
         };
-        let whole = (0..self.0.len()).min_by(|a, b| rest(*a).total_cmp(&rest(*b)))?;
-        let set = NodeSet::of(self.nodes(), self.0.members(whole).chain(picks));
-        cost_of(&set, cost)
-            .is_finite()
-            .then(|| shrink(&set, cost, &|set| self.contains_quorum(set)))
+        let mut set = NodeSet::of(self.nodes(), picks.iter().copied());
+        // The node of a quorum of one is that quorum: nothing more to take.
+        if self.0.sizes().min > 1 {
+            let whole = (0..self.0.len()).min_by(|a, b| rest(*a).total_cmp(&rest(*b)))?;
+            self.0.members(whole).for_each(|node| {
+                set.insert(node);
+            });
+        }
+        cost_of(&set, cost).is_finite().then_some(set)
     }
 }
 
@@ -507,8 +509,8 @@ impl Family for Crossing {
         for node in self.0.sample(rng).iter() {
             cost[node] = 0.0;
         }
-        let full = NodeSet::full(self.nodes());
-        shrink(&full, &cost, &|set| self.contains_quorum(set))
+        self.cheapest(&cost)
+            .expect("invariant: all nodes together contain a quorum and meet all")
     }
 
     fn sizes(&self) -> Sizes {
@@ -584,3 +586,81 @@ const LISTED_PAIRS_MAX: usize = 1 << 12;
 const LISTED_MEMBERS_MAX: usize = 1 << 18;
 /// The most quorums among which disjoint ones are searched.
 const LISTED_DEGREE_MAX: usize = 1 << 12;
+
+#[cfg(test)]
+mod tests {
+    use super::super::affine::affine_cartels;
+    use super::super::surficial::Surficial;
+    use super::*;
+
+    fn surficial(widths: &[usize]) -> Vec<Arc<Explicit>> {
+        let geometry = Surficial::with_widths(None, widths).unwrap();
+        let cartels = 0..widths.len();
+        cartels
+            .map(|index| Arc::new(geometry.cartel(index).unwrap()))
+            .collect()
+    }
+
+    fn costs(nodes: usize, rng: &mut Prng) -> Vec<f64> {
+        (0..nodes)
+            .map(|_| {
+                if rng.chance(0.2) {
+                    f64::INFINITY
+                } else {
+                    rng.unit()
+                }
+            })
+            .collect()
+    }
+
+    /// The ways that serve systems too large to list must agree with the list of small ones.
+    #[test]
+    fn unlisted_pairs_agree_with_listed_ones() {
+        let mut rng = Prng::new(1);
+        let mut systems: Vec<_> = [4, 9, 16, 25]
+            .iter()
+            .map(|nodes| affine_cartels(*nodes, 3).unwrap())
+            .map(|cartels| cartels.into_iter().map(Arc::new).collect())
+            .collect();
+        systems.extend([
+            surficial(&[2, 2]),
+            surficial(&[1, 4]),
+            surficial(&[1, 1, 1]),
+            surficial(&[1, 2, 3]),
+            // Here the union of cartels 1 and 2 contains others.
+            surficial(&[1, 1, 3]),
+            surficial(&[3, 3, 3, 2]),
+        ]);
+        for cartels in systems {
+            let full = Pairs::new(cartels);
+            let listed = full.listed.clone().unwrap();
+            let unlisted = Pairs {
+                listed: None,
+                ..full
+            };
+            assert!(unlisted.crossing_once);
+            let sizes = unlisted.sizes();
+            assert!(!sizes.exact || sizes == listed.sizes(), "{sizes:?}");
+            assert!(
+                unlisted
+                    .count()
+                    .is_none_or(|count| listed.count() == Some(count))
+            );
+            let quorums: Vec<NodeSet> = listed.quorums().collect();
+            for _ in 0..100 {
+                assert!(quorums.contains(&unlisted.sample(&mut rng)));
+                let cost = costs(unlisted.nodes(), &mut rng);
+                let best = listed.cheapest(&cost).map(|quorum| cost_of(&quorum, &cost));
+                let found = unlisted.cheapest(&cost);
+                let total = found.as_ref().map(|quorum| cost_of(quorum, &cost));
+                assert_eq!(best.is_some(), total.is_some());
+                let gap = best.unwrap_or(0.0) - total.unwrap_or(0.0);
+                assert!(gap.abs() < 1e-12, "{best:?} {total:?}");
+                assert!(found.is_none_or(|quorum| quorums.contains(&quorum)));
+                let greedy = unlisted.cheapest_greedy(&cost);
+                assert_eq!(greedy.is_some(), best.is_some());
+                assert!(greedy.is_none_or(|quorum| quorums.contains(&quorum)));
+            }
+        }
+    }
+}
