@@ -47,7 +47,7 @@ pub(super) struct Found {
 }
 
 /// Costs of one direction, laid out as the search reads them.
-pub(super) struct Priced {
+struct Priced {
     lane: usize,
     cost: Vec<f64>,
 }
@@ -140,9 +140,10 @@ impl Paths {
     pub(super) fn cheapest(&self, cost: &[f64]) -> Option<Found> {
         let mut best: Option<(f64, usize, usize)> = None;
         let priced = [self.price(0, cost), self.price(1, cost)];
+        let mut buffers = [vec![f64::INFINITY; self.t + 3], vec![0.0; self.t + 3]];
         for (lane, priced) in priced.iter().enumerate() {
             for start in 0..self.t {
-                let value = self.value(priced, start);
+                let value = self.value(priced, start, &mut buffers);
                 if value < best.map_or(f64::INFINITY, |(least, _, _)| least) {
                     best = Some((value, lane, start));
                 }
@@ -154,7 +155,7 @@ impl Paths {
     }
 
     /// The costs of one direction: 0 for left-right, 1 for bottom-top.
-    pub(super) fn price(&self, lane: usize, cost: &[f64]) -> Priced {
+    fn price(&self, lane: usize, cost: &[f64]) -> Priced {
         let price = |site: &u32| cost.get(*site as usize).copied().unwrap_or(f64::INFINITY);
         Priced {
             lane,
@@ -162,31 +163,22 @@ impl Paths {
         }
     }
 
-    /// The cheapest path that starts at a rank of the first column and at the given costs, or
-    /// `None` if all such paths cost too much to count.
-    pub(super) fn cheapest_from(&self, priced: &Priced, start: usize) -> Option<Found> {
-        let cost = self.value(priced, start);
-        cost.is_finite().then(|| Found {
-            cost,
-            cells: self.trace(priced, start),
-        })
-    }
-
-    /// The least cost of a path that starts at this rank.
-    fn value(&self, priced: &Priced, start: usize) -> f64 {
+    /// The least cost of a path that starts at this rank. The buffers hold a column each, with
+    /// a rank of padding on each side that keeps the inner loop free of cases.
+    fn value(&self, priced: &Priced, start: usize, buffers: &mut [Vec<f64>; 2]) -> f64 {
         let ranks = self.t + 1;
-        // One rank of padding on each side keeps the inner loop free of cases.
-        let mut old = vec![f64::INFINITY; ranks + 2];
-        let mut new = old.clone();
+        let [old, new] = buffers;
+        old.fill(f64::INFINITY);
+        new.fill(f64::INFINITY);
         old[start + 1] = priced.cost[start];
         let mut same = self.lanes[priced.lane].same.iter().peekable();
         for column in 1..self.q {
             let costs = &priced.cost[column * ranks..(column + 1) * ranks];
-            step(&old, &mut new[1..=ranks], costs, column);
+            step(old, &mut new[1..=ranks], costs, column);
             while let Some((_, from, to)) = same.next_if(|(at, _, _)| *at == column) {
                 new[to + 1] = new[to + 1].min(old[from + 1]);
             }
-            std::mem::swap(&mut old, &mut new);
+            std::mem::swap(old, new);
         }
         old[self.t - start]
     }

@@ -21,13 +21,17 @@ use super::{Board, Tier, Tiers, circuits, listing, load};
 ///
 /// [`Family::cheapest`] tries the tiers in order and answers from the first that has a quorum of
 /// finite cost; within T0, T1 and T2 it is then the cheapest.
+///
+/// [`Family::sample`] draws T0 quorums evenly, and T1 quorums by a strategy that is load-optimal on
+/// full boards. On folded boards, and for unequal capacities, [`Family::load_plan`] spends more
+/// work on its strategy than `sample` may, and its loads are then a little more even.
 #[derive(Debug)]
 pub struct Billiard {
     board: Arc<Board>,
     paths: Arc<Paths>,
     tiers: Tiers,
     primary: Option<Box<Self>>,
-    strategy: OnceLock<Option<Strategy>>,
+    strategy: OnceLock<Strategy>,
 }
 
 /// Up to this many nodes, families without structure are listed by trying all sets.
@@ -292,11 +296,10 @@ impl Billiard {
         shrink(&quorum, cost, &|set| self.contains_quorum(set))
     }
 
-    /// The strategy that [`Family::sample`] draws from, where it is quick to find.
-    fn strategy(&self) -> Option<&Strategy> {
+    /// The strategy that [`Family::sample`] draws T1 quorums from.
+    fn strategy(&self) -> &Strategy {
         self.strategy
-            .get_or_init(|| load::quick(&self.board, &self.paths))
-            .as_ref()
+            .get_or_init(|| Strategy::quick(&self.board, &self.paths))
     }
 
     /// The size of the smallest quorum of the enabled tiers, if that is certain.
@@ -384,10 +387,8 @@ impl Family for Billiard {
             let own = own.unwrap_or_else(|| NodeSet::full(self.nodes()));
             return self.minimal(own, Tier::T0, &vec![1.0; self.nodes()]);
         }
-        if self.is_t1()
-            && let Some(strategy) = self.strategy()
-        {
-            let cells = strategy.draw(&self.board, &self.paths, rng);
+        if self.is_t1() {
+            let cells = self.strategy().draw(&self.board, &self.paths, rng);
             return self.minimal(self.board.image(cells), Tier::T1, &vec![1.0; self.nodes()]);
         }
         let cost: Vec<f64> = (0..self.nodes()).map(|_| 1.0 + rng.unit()).collect();
@@ -471,11 +472,11 @@ impl Family for Billiard {
         if !self.is_t1() || capacity.len() != self.nodes() {
             return None;
         }
-        let first = capacity.first()?;
-        let equal = capacity
+        let usable = |capacity: &f64| capacity.is_finite() && *capacity > 0.0;
+        capacity
             .iter()
-            .all(|capacity| (capacity - first).abs() <= 1e-12 * first.abs());
-        equal.then(|| load::plan(&self.board, &self.paths, self.strategy()))?
+            .all(usable)
+            .then(|| load::plan(&self.board, &self.paths, capacity))
     }
 
     fn transversal(&self) -> Option<usize> {
@@ -497,7 +498,7 @@ impl Family for Billiard {
         let middle: NodeSet = self
             .board
             .image(Way::TopBottom.line(&self.board, self.board.t() + 1));
-        let load = self.strategy()?.load(&self.board);
+        let load = self.strategy().load();
         ((1.0 / load - 1e-9).ceil() >= middle.len() as f64).then_some(middle.len())
     }
 
