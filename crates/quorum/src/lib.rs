@@ -3,6 +3,7 @@
 //! Pure: no clock, no socket, no thread, no random source of its own. Chance comes in as a
 //! [`Prng`].
 
+pub mod build;
 mod chance;
 pub mod check;
 mod circuit;

@@ -15,6 +15,7 @@ pub mod hgrid;
 pub mod mgrid;
 pub mod multilevel;
 pub mod plane;
+pub mod spare;
 pub mod surficial;
 #[cfg(test)]
 pub(crate) mod twin;
