@@ -3,6 +3,7 @@
 //! Pure: no clock, no socket, no thread, no random source of its own. Chance comes in as a
 //! [`Prng`].
 
+pub mod analyze;
 pub mod build;
 mod chance;
 pub mod check;
@@ -12,6 +13,7 @@ pub mod draw;
 pub mod family;
 pub mod measure;
 mod node_set;
+pub mod plan;
 pub mod system;
 pub mod text;
 
