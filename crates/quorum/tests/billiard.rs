@@ -7,11 +7,11 @@ use conclave_quorum::family::{cost_of, list};
 use conclave_quorum::{Family, NodeSet, Odds, Prng, pick};
 
 fn full(q: usize) -> Board {
-    Board::with_side(q).unwrap()
+    Board::with_side(q).expect("an odd side")
 }
 
 fn family(board: Board, tiers: &[Tier]) -> Billiard {
-    Billiard::new(board, Tiers::of(tiers.iter().copied()).unwrap())
+    Billiard::new(board, Tiers::of(tiers.iter().copied()).expect("a tier"))
 }
 
 fn subsets(nodes: usize) -> impl Iterator<Item = NodeSet> {
@@ -33,7 +33,8 @@ fn path_numbers(board: &Board, site: usize) -> Vec<usize> {
     board
         .own_path(site - 1)
         .into_iter()
-        .map(|(row, column)| board.site_at(row, column).unwrap() + 1)
+        .filter_map(|(row, column)| board.site_at(row, column))
+        .map(|site| site + 1)
         .collect()
 }
 
@@ -448,6 +449,25 @@ fn folded_quorums_have_the_known_sizes() {
     }
 }
 
+/// With own quorums the busiest site of a folded board has a share of at most 4 % more than that
+/// of the next smaller full board.
+#[test]
+fn folding_keeps_the_busiest_share() {
+    for nodes in 10..=200 {
+        let board = Board::new(nodes).unwrap();
+        let mut uses = vec![0u32; nodes];
+        for site in 0..nodes {
+            for member in board.own(site).unwrap().iter() {
+                uses[member] += 1;
+            }
+        }
+        let share = f64::from(*uses.iter().max().unwrap()) / nodes as f64;
+        let smaller = board.q() - 2;
+        let bound = (2 * smaller - 3) as f64 / full(smaller).nodes() as f64;
+        assert!(share <= 1.04 * bound, "{nodes}: {share} {bound}");
+    }
+}
+
 #[test]
 fn every_number_of_sites_up_to_1000_folds_into_a_coterie() {
     for nodes in 10..=1000 {
@@ -489,6 +509,89 @@ fn availability_of_side_5_is_as_tabled() {
             .mass(&[Odds::down(0.1); 24])
             .is_none()
     );
+}
+
+#[test]
+fn samples_are_minimal_quorums_of_the_family() {
+    let mut rng = Prng::new(13);
+    for nodes in [4, 10, 12, 16, 24, 50] {
+        for tiers in
+            Tier::ALL
+                .map(|tier| vec![tier])
+                .into_iter()
+                .chain([vec![Tier::T1, Tier::T2, Tier::T4]])
+        {
+            let family = family(Board::new(nodes).unwrap(), &tiers);
+            for _ in 0..20 {
+                let quorum = family.sample(&mut rng);
+                assert!(family.contains_quorum(&quorum));
+                for site in quorum.iter() {
+                    let mut less = quorum.clone();
+                    less.remove(site);
+                    assert!(!family.contains_quorum(&less), "{nodes} {tiers:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn load_is_measured_on_paths_and_is_one_over_t() {
+    for (q, t) in [(5, 2.0), (7, 3.0), (9, 4.0), (11, 5.0), (47, 23.0)] {
+        let family = Billiard::new(full(q), Tiers::default());
+        let primary = family.primary().unwrap();
+        let nodes = family.nodes();
+        let plan = primary.load_plan(&vec![1.0; nodes]).unwrap();
+        let upper = plan.loads.iter().copied().fold(0.0, f64::max);
+        assert!((upper - 1.0 / t).abs() < 1e-12, "{q}: {upper}");
+        assert!((plan.loads.iter().sum::<f64>() - q as f64).abs() < 1e-9);
+        let least = primary.cheapest(&plan.weights).unwrap();
+        let lower = cost_of(&least, &plan.weights) / plan.weights.iter().sum::<f64>();
+        assert!((lower - upper).abs() < 1e-12, "{q}: {lower}");
+    }
+    let own = family(full(5), &[Tier::T0, Tier::T2]);
+    assert_eq!(own.primary().and_then(Family::count), Some(12.0));
+    assert!(family(full(5), &[Tier::T0, Tier::T1]).primary().is_none());
+    assert!(family(full(5), &[Tier::T1]).load_plan(&[0.0; 12]).is_none());
+}
+
+/// The claims that are proved, against all sets of that many nodes.
+#[test]
+fn transversals_are_the_smallest_sets_that_meet_every_quorum() {
+    let smallest = |family: &Billiard| {
+        let hitting = subsets(family.nodes())
+            .filter(|set| !family.contains_quorum(&set.complement()))
+            .map(|set| set.len());
+        hitting.min()
+    };
+    for nodes in [4, 10, 11, 12, 16] {
+        let board = Board::new(nodes).unwrap();
+        for tiers in [
+            vec![Tier::T1],
+            vec![Tier::T1, Tier::T2, Tier::T4],
+            Tier::ALL.to_vec(),
+        ] {
+            let family = family(board.clone(), &tiers);
+            if let Some(claim) = family.transversal() {
+                assert_eq!(Some(claim), smallest(&family), "{nodes} {tiers:?}");
+            } else {
+                assert!(nodes == 16, "{nodes} {tiers:?}");
+            }
+        }
+    }
+    // Without T4 nothing is claimed, but q - 1 failures are needed to stop T3.
+    let crossing = family(full(5), &[Tier::T1, Tier::T2, Tier::T3]);
+    assert_eq!(
+        (crossing.transversal(), smallest(&crossing)),
+        (None, Some(4))
+    );
+    for (q, t) in [(9, 4), (13, 6), (41, 20)] {
+        assert_eq!(family(full(q), &[Tier::T1]).transversal(), Some(t));
+        let product = Billiard::new(full(q), Tiers::default());
+        assert_eq!(product.transversal(), Some(q));
+        assert_eq!(product.sizes().min, q);
+    }
+    assert_eq!(family(full(9), &Tier::ALL).transversal(), Some(8));
 }
 
 #[test]

@@ -75,14 +75,9 @@ impl Board {
             inward[index_of(side, border)] = Some(index_of(side, inner));
         }
         let mut site_of = vec![0; cells];
-        let mut next = 0;
-        for (site, _) in site_of
-            .iter_mut()
-            .zip(&inward)
-            .filter(|(_, to)| to.is_none())
-        {
-            *site = next;
-            next += 1;
+        let kept = (0..cells).filter(|cell| inward[*cell].is_none());
+        for (site, cell) in kept.enumerate() {
+            site_of[cell] = site;
         }
         let mut cells_of = vec![Vec::with_capacity(1); nodes];
         for cell in 0..cells {
@@ -257,7 +252,7 @@ impl Board {
 
 /// The number of a cell in row-major order, from 0.
 fn index_of(side: usize, (row, column): (usize, usize)) -> usize {
-    ((row - 1) * side + column) / 2 - 1
+    ((row - 1) * side + column - 2) / 2
 }
 
 /// The cells that lose their site when a board is folded, in order, each with the cell whose

@@ -142,9 +142,7 @@ fn antipodal(
                         .flatten()
                         .filter_map(|from| reached.get(from).copied().flatten())
                         .collect();
-                    if let (Some(cell), false) =
-                        (gate_in(t, rank, &gate, column), inputs.is_empty())
-                    {
+                    if let (Some(cell), false) = (gate(column, rank), inputs.is_empty()) {
                         let before = circuit.any(inputs);
                         *next = Some(circuit.all([before, cell]));
                     }
@@ -154,16 +152,6 @@ fn antipodal(
             options.extend(reached[t - 1 - start]);
         }
     }
-}
-
-/// The gate of a column and rank, if there is such a cell.
-fn gate_in(
-    t: usize,
-    rank: usize,
-    gate: &dyn Fn(usize, usize) -> Option<GateId>,
-    column: usize,
-) -> Option<GateId> {
-    if rank <= t { gate(column, rank) } else { None }
 }
 
 /// A gate that is true iff a path crosses the board this way.

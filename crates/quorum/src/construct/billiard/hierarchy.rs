@@ -21,10 +21,9 @@ use thiserror::Error;
 use crate::family::{cost_of, shrink};
 use crate::{Circuit, Family, GateId, LoadPlan, Mass, NodeSet, Odds, Prng, Sizes};
 
-use super::circuits;
-use super::quorums::TABLE_MAX;
+use super::listing::{self, TABLE_MAX};
 use super::reach::{self, Steps, Way};
-use super::{Billiard, Board, BoardError, SITES_MAX, Tier, Tiers};
+use super::{Billiard, Board, BoardError, SITES_MAX, Tier, Tiers, circuits};
 
 /// How levels combine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +46,12 @@ pub struct Hierarchy {
 
 /// Up to this many nodes a hierarchy gives a circuit in the dual form.
 const CIRCUIT_MAX: usize = 200;
+
+/// Chooses children of a board of a level, for their costs.
+type Choose<'a> = dyn Fn(usize, &Billiard, &[f64]) -> Option<NodeSet> + 'a;
+
+/// Makes the gate of a board of a level from those of its children.
+type Join<'a> = dyn Fn(&mut Circuit, usize, &Billiard, &[GateId]) -> GateId + 'a;
 
 /// How many times the ways to hold the root are adapted to each other.
 const TURNS: usize = 4;
@@ -109,8 +114,8 @@ impl Hierarchy {
         self.levels.iter().map(Billiard::board)
     }
 
-    /// Which children are held, level by level from the innermost on. `held` says for the
-    /// leaves whether they are; `up` decides for a board of a level from its children.
+    /// Whether the root is held, level by level from the innermost on: leaves in `set` are held,
+    /// and `up` decides for a board of a level from its held children.
     fn fold_up(&self, set: &NodeSet, up: &dyn Fn(usize, &Billiard, NodeSet) -> bool) -> bool {
         let mut held: Vec<bool> = (0..self.nodes).map(|node| set.contains(node)).collect();
         for (level, family) in self.levels.iter().enumerate().rev() {
@@ -126,13 +131,9 @@ impl Hierarchy {
         held[0]
     }
 
-    /// The cheapest set that holds the root, by choosing at each board among its children, and
-    /// what it costs. `choose` gives the children for their costs.
-    fn choose_up(
-        &self,
-        cost: &[f64],
-        choose: &dyn Fn(usize, &Billiard, &[f64]) -> Option<NodeSet>,
-    ) -> Option<NodeSet> {
+    /// The set that holds the root by choosing children at each board, for what they cost. It is
+    /// the cheapest if the choices are.
+    fn choose_up(&self, cost: &[f64], choose: &Choose<'_>) -> Option<NodeSet> {
         let mut price = cost.to_vec();
         // For each level the choice of each of its boards.
         let mut chosen: Vec<Vec<Option<NodeSet>>> = Vec::new();
@@ -224,38 +225,23 @@ impl Hierarchy {
         self.levels.iter().map(value).product()
     }
 
-    /// The minimal quorums by trying all sets, for a few nodes.
+    /// The minimal quorums, for a few nodes.
     fn table(&self) -> Option<Vec<NodeSet>> {
-        if self.nodes > TABLE_MAX {
-            return None;
-        }
-        let holds: Vec<bool> = (0..1u64 << self.nodes)
-            .map(|mask| self.contains_quorum(&NodeSet::from_mask(self.nodes, mask)))
-            .collect();
-        let minimal = (0..holds.len()).filter(|mask| {
-            let mut members = (0..self.nodes).filter(|node| mask >> node & 1 == 1);
-            holds[*mask] && members.all(|node| !holds[mask & !(1 << node)])
-        });
-        Some(
-            minimal
-                .map(|mask| NodeSet::from_mask(self.nodes, mask as u64))
-                .collect(),
-        )
+        (self.nodes <= TABLE_MAX).then(|| listing::table(self))
     }
 
-    /// The circuit of one part of the family below the given level, from gate `first` of the
-    /// leaves on: `join` makes the gate of a board from those of its children.
+    /// Adds the gates of all boards, from those of the leaves on, and gives the root's.
     fn build(
         &self,
         circuit: &mut Circuit,
         mut gates: Vec<GateId>,
-        join: &mut dyn FnMut(&mut Circuit, usize, &Billiard, &[GateId]) -> Option<GateId>,
+        join: &Join<'_>,
     ) -> Option<GateId> {
         for (level, family) in self.levels.iter().enumerate().rev() {
             gates = gates
                 .chunks(family.nodes())
                 .map(|children| join(circuit, level, family, children))
-                .collect::<Option<_>>()?;
+                .collect();
         }
         gates.first().copied()
     }
@@ -414,8 +400,8 @@ impl Family for Hierarchy {
                 .map(Family::circuit)
                 .collect::<Option<_>>()?;
             let leaves = (0..self.nodes).map(|node| circuit.node(node)).collect();
-            self.build(&mut circuit, leaves, &mut |circuit, level, _, children| {
-                Some(circuit.append_at(&parts[level], |_, site| children[site]))
+            self.build(&mut circuit, leaves, &|circuit, level, _, children| {
+                circuit.append_at(&parts[level], |_, site| children[site])
             })?;
             return Some(circuit);
         }
@@ -427,10 +413,9 @@ impl Family for Hierarchy {
             self.build(
                 &mut circuit,
                 leaves.clone(),
-                &mut |circuit, level, family, children| {
+                &|circuit, level, family, children| {
                     let (way, steps) = hold.paths(level);
-                    let board = family.board();
-                    Some(circuits::across(circuit, board, children, way, steps))
+                    circuits::across(circuit, family.board(), children, way, steps)
                 },
             )
         };

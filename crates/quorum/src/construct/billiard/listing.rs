@@ -5,17 +5,19 @@ use std::ops::ControlFlow;
 
 use crate::{Family, NodeSet, Sizes};
 
-use super::quorums::TABLE_MAX;
 use super::{Billiard, Board, Tier};
+
+/// Up to this many nodes, families without structure are listed by trying all sets.
+pub(super) const TABLE_MAX: usize = 16;
 
 /// Up to this side the antipodal paths are listed: `2^20` of them.
 const FULL_SIDE_MAX: usize = 21;
 
 /// Up to this side those of a folded board are: each needs a look at what it contains.
-const FOLDED_SIDE_MAX: usize = 17;
+const FOLDED_SIDE_MAX: usize = 15;
 
 /// Up to this many own quorums of a folded board are compared with each other.
-const OWN_MAX: usize = 5000;
+const OWN_MAX: usize = 1000;
 
 type Visit<'a> = dyn FnMut(&NodeSet) -> ControlFlow<()> + 'a;
 
@@ -80,8 +82,8 @@ fn is_minimal(family: &Billiard, quorum: &NodeSet) -> bool {
     })
 }
 
-/// The minimal quorums of any small family, by trying all sets.
-fn table(family: &Billiard) -> Vec<NodeSet> {
+/// The minimal quorums of any family of up to [`TABLE_MAX`] nodes, by trying all sets.
+pub(super) fn table(family: &dyn Family) -> Vec<NodeSet> {
     let nodes = family.nodes();
     let holds: Vec<bool> = (0..1u64 << nodes)
         .map(|mask| family.contains_quorum(&NodeSet::from_mask(nodes, mask)))

@@ -242,8 +242,11 @@ impl Paths {
         }
     }
 
-    /// The board cell at a column and rank of a direction.
+    /// The board cell at a column (from 0) and rank of a direction, if there is one.
     pub(super) fn cell(&self, lane: usize, column: usize, rank: usize) -> Option<usize> {
+        if rank > self.t {
+            return None;
+        }
         let cell = *self.lanes[lane].cell.get(column * (self.t + 1) + rank)?;
         (cell != NONE).then_some(cell as usize)
     }

@@ -34,9 +34,6 @@ pub struct Billiard {
     strategy: OnceLock<Strategy>,
 }
 
-/// Up to this many nodes, families without structure are listed by trying all sets.
-pub(super) const TABLE_MAX: usize = 16;
-
 /// Up to this many nodes, the mass is summed over all sets.
 const MASS_MAX: usize = 12;
 
@@ -405,14 +402,17 @@ impl Family for Billiard {
             return sizes;
         }
         let (min, _) = self.least_size();
-        let paths_only = self.tiers.only(&[Tier::T0, Tier::T1]);
+        let max = if self.tiers.only(&[Tier::T0, Tier::T1]) {
+            q
+        } else if self.tiers.contains(Tier::T4) {
+            // Without a member of a minimal quorum, the rest holds a quorum with that member.
+            self.nodes() + 1 - min
+        } else {
+            self.nodes()
+        };
         Sizes {
             min,
-            max: if paths_only {
-                q
-            } else {
-                self.nodes() + 1 - min
-            },
+            max,
             exact: false,
         }
     }
@@ -482,13 +482,11 @@ impl Family for Billiard {
     fn transversal(&self) -> Option<usize> {
         if self.tiers.contains(Tier::T4) {
             // A nondominated coterie: its minimal transversals are its minimal quorums.
-            return match self.least_size() {
-                (least, true) => Some(least),
-                _ => {
-                    let sizes = listing::sizes(self)?;
-                    sizes.exact.then_some(sizes.min)
-                }
-            };
+            if let (least, true) = self.least_size() {
+                return Some(least);
+            }
+            let sizes = listing::sizes(self)?;
+            return sizes.exact.then_some(sizes.min);
         }
         if !self.is_t1() {
             return None;
