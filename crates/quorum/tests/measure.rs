@@ -2,21 +2,18 @@
 
 #[path = "measure/families.rs"]
 mod families;
+#[path = "measure/tables.rs"]
+mod tables;
 
 use conclave_quorum::family::cost_of;
 use conclave_quorum::measure::failure::{
     Domain, Failure, FailureOptions, Faults, FaultsError, curve, failure,
 };
-use conclave_quorum::measure::latency::{LatencyError, LatencyMatrix, latency};
 use conclave_quorum::measure::load::{Load, load};
-use conclave_quorum::measure::messages::{messages, messages_of, multilevel};
 use conclave_quorum::measure::quiet;
 use conclave_quorum::measure::resilience::resilience;
-use conclave_quorum::measure::tables::{
-    TableError, check_capacities, parse_capacities, parse_domains, parse_down,
-};
 use conclave_quorum::{Family, LoadPlan, NodeSet, Prng};
-use families::{Explicit, Threshold, Tree};
+use families::{Explicit, Spare, Threshold, Tree, Voting};
 
 fn load_of(family: &dyn Family, capacity: Option<&[f64]>) -> Load {
     load(family, capacity, &mut quiet)
@@ -93,7 +90,7 @@ fn loads_of_known_systems() {
     for depth in 1..5 {
         let load = load_of(&Tree { depth }, None);
         assert!(load.exact);
-        near(load.upper, (2.0f64 / 3.0).powi(depth as i32));
+        near(load.upper, (2.0f64 / 3.0).powi(depth.cast_signed()));
     }
 }
 
@@ -148,6 +145,35 @@ fn capacities_shift_the_load() {
 }
 
 #[test]
+fn load_is_measured_on_the_primary_part_and_failure_on_the_whole() {
+    let spare = Spare {
+        main: Explicit::new(3, [vec![0]]),
+        whole: Threshold { nodes: 3, votes: 1 },
+    };
+    near(load_of(&spare, None).upper, 1.0);
+    near(
+        failure_of(&spare, &Faults::uniform(3, 0.5).unwrap()).value,
+        0.125,
+    );
+    assert_eq!(resilience(&spare, &mut quiet).value, 2);
+}
+
+#[test]
+fn wild_capacities_are_survived() {
+    let grid = Explicit::grid(3);
+    for family in [grid.clone(), grid.unlisted()] {
+        for capacity in [
+            [1e-300, 1.0, 1e300, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+            [f64::MIN_POSITIVE; 9],
+            [f64::MAX; 9],
+        ] {
+            let load = load_of(&family, Some(&capacity));
+            assert!(load.lower <= load.upper && !load.upper.is_nan(), "{load:?}");
+        }
+    }
+}
+
+#[test]
 fn a_true_plan_is_taken_and_a_wrong_one_shows() {
     let plan = |loads: Vec<f64>, weights: Vec<f64>| Some(LoadPlan { loads, weights });
     let mut fano = Explicit::shifts(7, &[0, 1, 3]);
@@ -159,19 +185,19 @@ fn a_true_plan_is_taken_and_a_wrong_one_shows() {
     assert_eq!(load.method, "the construction's strategy");
 
     let skewed = vec![share, share, share, share, share, share, 0.0];
+    let line = vec![1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0];
     let wrong = [
         // Loads that no strategy has, below what the weights prove.
         plan(vec![0.1; 7], vec![1.0; 7]),
-        // The same, with weights that prove little.
-        plan(vec![0.4; 7], vec![1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        // The same, with weights that prove just as little.
+        plan(vec![1.0 / 3.0; 7], line),
+        plan(vec![0.4; 7], vec![0.0; 7]),
         // One node spared for nothing.
         plan(skewed, vec![1.0; 7]),
         // Not numbers, not probabilities, not of this size.
         plan(vec![f64::NAN; 7], vec![1.0; 7]),
+        plan(vec![2.0; 7], vec![1.0; 7]),
         plan(vec![share; 6], vec![1.0; 3]),
-        plan(vec![share; 7], vec![-1.0; 7]),
-        // True loads, but weights that prove nothing.
-        plan(vec![share; 7], vec![0.0; 7]),
     ];
     for plan in wrong {
         for mut family in [fano.clone(), fano.unlisted()] {
@@ -179,7 +205,19 @@ fn a_true_plan_is_taken_and_a_wrong_one_shows() {
             let load = load_of(&family, None);
             assert!(load.exact && !load.strategy.is_empty(), "{plan:?} {load:?}");
             near(load.upper, share);
+            recheck(&family, &[1.0; 7], &load);
         }
+    }
+    // A wasteful plan with true loads is beaten; one with useless weights may still be right.
+    for plan in [
+        plan(vec![0.5; 7], vec![1.0; 7]),
+        plan(vec![share; 7], vec![-1.0; 7]),
+        plan(vec![share; 7], vec![0.0; 7]),
+    ] {
+        fano.plan = plan;
+        let load = load_of(&fano, None);
+        assert!(load.exact);
+        near(load.upper, share);
     }
 }
 
@@ -234,7 +272,7 @@ fn a_family_without_quorums_has_no_load_and_always_fails() {
 }
 
 fn failure_of(family: &dyn Family, faults: &Faults) -> Failure {
-    failure(family, faults, &FailureOptions::default(), &mut quiet).unwrap()
+    failure(family, faults, &FailureOptions::default(), &mut quiet).expect("valid faults")
 }
 
 /// The failure probability by enumeration of nodes and domains.
@@ -314,6 +352,25 @@ fn nodes_and_domains_agree_with_brute_force() {
         let found = failure_of(&family, &faults);
         assert!(found.exact && found.method == "enumeration");
         near(found.value, brute_failure(&family, &faults));
+    }
+}
+
+#[test]
+fn recurrences_with_domains_agree_with_brute_force() {
+    let mut rng = Prng::new(13);
+    for domains in 0..6 {
+        let voting = Voting(Threshold { nodes: 7, votes: 4 });
+        let down: Vec<f64> = (0..7).map(|_| rng.unit()).collect();
+        let domains: Vec<Domain> = (0..domains)
+            .map(|first| Domain {
+                nodes: NodeSet::of(7, [first, first + 1, (2 * first) % 7]),
+                down: rng.unit(),
+            })
+            .collect();
+        let faults = Faults::new(down, domains).unwrap();
+        let found = failure_of(&voting, &faults);
+        assert!(found.exact && found.method == "recurrence");
+        near(found.value, brute_failure(&voting, &faults));
     }
 }
 
@@ -439,7 +496,7 @@ fn brute_cut(family: &Explicit) -> usize {
         })
         .map(|mask| mask.count_ones() as usize)
         .min()
-        .unwrap()
+        .expect("all nodes kill")
 }
 
 #[test]
@@ -466,6 +523,19 @@ fn smallest_killing_sets_agree_with_brute_force() {
 }
 
 #[test]
+fn a_known_transversal_is_taken() {
+    let voting = resilience(
+        &Voting(Threshold {
+            nodes: 30,
+            votes: 20,
+        }),
+        &mut quiet,
+    );
+    assert!(voting.exact && voting.value == 10 && voting.upper == 10);
+    assert_eq!(voting.witness.unwrap().len(), 11);
+}
+
+#[test]
 fn resilience_of_known_systems() {
     // A plane of order q is met by its lines alone: q + 1 nodes.
     assert_eq!(
@@ -485,191 +555,4 @@ fn resilience_of_known_systems() {
     // One node from each row cuts the grid.
     let grid = resilience(&Explicit::grid(8), &mut quiet);
     assert!(grid.exact && grid.value == 7);
-}
-
-#[test]
-fn messages_follow_the_quorum_size() {
-    let plane = load_of(&Explicit::shifts(13, &[0, 1, 3, 9]), None);
-    let counts = messages_of(&plane);
-    near(counts.quorum_size, 4.0);
-    near(counts.maekawa_m, 12.0);
-    near(counts.maekawa_m_worst, 24.0);
-    near(counts.maekawa_s, 9.0);
-    near(counts.maekawa_s_delay, 5.0);
-    near(counts.ricart_agrawala, 24.0);
-    near(counts.lease_try, 26.0);
-    near(counts.lease_release, 13.0);
-    near(messages(1, 1.0).central, 3.0);
-    assert_eq!(messages(0, 0.0).ricart_agrawala, 0.0);
-    near(multilevel(&[3.0, 2.0]), 23.0);
-}
-
-#[test]
-fn latency_takes_the_nearest_or_the_balanced_quorum() {
-    let majority = Explicit::new(3, [vec![0, 1], vec![0, 2], vec![1, 2]]);
-    let text = "client,1,2,3\nhere,1,5,9\nthere,inf,inf,2\n";
-    let matrix = LatencyMatrix::parse(text, 3).unwrap();
-    let load = load_of(&majority, None);
-    let report = latency(&majority, &matrix, &load, 2000, 1).unwrap();
-    assert_eq!(report.nearest, vec![5.0, f64::INFINITY]);
-    assert_eq!(report.nearest_p50, 5.0);
-    assert!(report.nearest_p99.is_infinite());
-    assert!(report.balanced_p99.is_infinite());
-    // One client alone: two of its three quorums need the far node.
-    let one = LatencyMatrix::new(vec!["here".into()], 3, vec![vec![1.0, 5.0, 9.0]]).unwrap();
-    let report = latency(&majority, &one, &load, 2000, 1).unwrap();
-    assert_eq!((report.balanced_p50, report.balanced_p99), (9.0, 9.0));
-    assert_eq!((report.nearest_p50, report.nearest_p99), (5.0, 5.0));
-}
-
-#[test]
-fn latencies_are_validated() {
-    let new = |row: Vec<f64>| LatencyMatrix::new(vec!["a".into()], 2, vec![row]);
-    assert!(matches!(
-        new(vec![1.0]),
-        Err(LatencyError::Width { width: 1, .. })
-    ));
-    for value in [f64::NAN, -1.0] {
-        assert!(matches!(
-            new(vec![1.0, value]),
-            Err(LatencyError::Time { node: 2, .. })
-        ));
-    }
-    assert!(new(vec![1.0, f64::INFINITY]).is_ok());
-    assert!(matches!(
-        LatencyMatrix::new(vec![], 2, vec![]),
-        Err(LatencyError::NoClients)
-    ));
-    let rows = LatencyMatrix::new(vec!["a".into()], 2, vec![]);
-    assert!(matches!(
-        rows,
-        Err(LatencyError::Rows {
-            clients: 1,
-            rows: 0
-        })
-    ));
-    let family = Threshold { nodes: 3, votes: 2 };
-    let load = load_of(&family, None);
-    let matrix = new(vec![1.0, 1.0]).unwrap();
-    let error = latency(&family, &matrix, &load, 10, 1).unwrap_err();
-    assert_eq!(error, LatencyError::Nodes { given: 2, nodes: 3 });
-}
-
-#[test]
-fn tables_are_read() {
-    let capacities = "# cores\nnode,capacity\n2, 4 # big\n\n1,1.5\r\n3,2\n";
-    assert_eq!(
-        parse_capacities(capacities, 3).unwrap(),
-        vec![1.5, 4.0, 2.0]
-    );
-    assert_eq!(parse_down("1,0\n2,1\n", 2).unwrap(), vec![0.0, 1.0]);
-    let domains = parse_domains("domain,p,nodes\nrack-a,0.01,1 2\nrack-b,0.5,3\n", 3).unwrap();
-    assert_eq!(domains.len(), 2);
-    assert_eq!(domains[0].nodes, NodeSet::of(3, [0, 1]));
-    assert_eq!(domains[1].down, 0.5);
-    assert_eq!(parse_domains("# none\n", 3).unwrap(), vec![]);
-    let matrix = LatencyMatrix::parse("paris,1,2.5\nrome,inf,0\n", 2).unwrap();
-    assert_eq!(matrix.clients(), ["paris", "rome"]);
-    assert_eq!(matrix.ms()[1], vec![f64::INFINITY, 0.0]);
-}
-
-#[test]
-fn tables_say_what_is_wrong_and_where() {
-    let capacity = |text| parse_capacities(text, 3).unwrap_err().to_string();
-    let cases = [
-        (
-            "1,1\n2,0\n3,1",
-            "line 2: expected a positive capacity, found '0'",
-        ),
-        (
-            "1,1\n2,NaN\n3,1",
-            "line 2: expected a positive capacity, found 'NaN'",
-        ),
-        (
-            "1,1\n2,inf\n3,1",
-            "line 2: expected a positive capacity, found 'inf'",
-        ),
-        ("1,1\n4,1", "line 2: expected a node from 1 to 3, found '4'"),
-        ("0,1", "line 1: expected a node from 1 to 3, found '0'"),
-        ("1", "line 1: expected node,capacity, found '1'"),
-        ("1,1,1", "line 1: expected node,capacity, found '1,1,1'"),
-        (
-            "1,1\n#\n1,2",
-            "line 3: node 1 is already on line 1: give it one line only",
-        ),
-        (
-            "1,1\n3,1",
-            "node 2 has no line: expected one line for each of the nodes 1 to 3",
-        ),
-        (
-            "1,1\nnode,capacity",
-            "line 2: expected a node from 1 to 3, found 'node'",
-        ),
-    ];
-    for (text, wanted) in cases {
-        assert_eq!(capacity(text), wanted);
-    }
-    let down = parse_down("1,1.5", 1).unwrap_err().to_string();
-    assert_eq!(
-        down,
-        "line 1: expected a probability from 0 to 1, found '1.5'"
-    );
-    let domain = |text| parse_domains(text, 3).unwrap_err().to_string();
-    let cases = [
-        (
-            "a,0.1",
-            "line 1: expected domain,p,nodes such as 'rack-a,0.001,1 2 3', found 'a,0.1'",
-        ),
-        (
-            "a,2,1",
-            "line 1: expected a probability from 0 to 1, found '2'",
-        ),
-        ("a,0.1,9", "line 1: expected a node from 1 to 3, found '9'"),
-        (
-            "a,0.1,",
-            "line 1: expected the domain's nodes apart by spaces, found ''",
-        ),
-        (
-            "a,0.1,1\na,0.1,2",
-            "line 2: domain 'a' is already on line 1: give it one line only",
-        ),
-    ];
-    for (text, wanted) in cases {
-        assert_eq!(domain(text), wanted);
-    }
-    let latency = |text| LatencyMatrix::parse(text, 2).unwrap_err().to_string();
-    let cases = [
-        (
-            "a,1",
-            "line 1: expected a client's name and 2 latencies in ms, found 'a,1'",
-        ),
-        (
-            ",1,2",
-            "line 1: expected a client's name and 2 latencies in ms, found ',1,2'",
-        ),
-        (
-            "a,1,-2",
-            "line 1: expected a time in ms that is not negative, or inf, found '-2'",
-        ),
-        (
-            "a,1,x",
-            "line 1: expected a time in ms that is not negative, or inf, found 'x'",
-        ),
-        (
-            "a,1,2\na,1,2",
-            "line 2: client 'a' is already on line 1: give it one line only",
-        ),
-        (
-            "",
-            "the latency table has no client: give a line per client",
-        ),
-    ];
-    for (text, wanted) in cases {
-        assert_eq!(latency(text), wanted);
-    }
-    assert_eq!(check_capacities(&[1.0, 2.0], 2), Ok(()));
-    let short = check_capacities(&[1.0], 2);
-    assert_eq!(short, Err(TableError::Length { given: 1, nodes: 2 }));
-    let none = check_capacities(&[1.0, 0.0], 2);
-    assert!(matches!(none, Err(TableError::Capacity { node: 2, .. })));
 }

@@ -5,7 +5,8 @@
 //! best strategy. Two facts bound it: any strategy from above, and any node weights `y` with
 //! `sum of capacity[i] * y[i] = 1` from below, by the weight of the lightest quorum. [`load`]
 //! looks for a strategy and weights that meet, and recomputes both sides itself: `exact` is never
-//! taken from a solver or from a construction.
+//! taken from a solver. A construction's own strategy comes as node loads; it is taken where
+//! they meet proven weights and a search for weights that refute them finds none.
 
 mod bounds;
 mod columns;
@@ -155,4 +156,4 @@ const DIRECT_CELLS_MAX: usize = 30_000;
 /// The most nodes, and the most nodes times members of a quorum, for which linear programs are
 /// solved.
 const COLUMNS_NODES_MAX: usize = 1500;
-const COLUMNS_CELLS_MAX: usize = 32_000;
+const COLUMNS_CELLS_MAX: usize = 60_000;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use conclave_quorum::family::cost_of;
-use conclave_quorum::{Circuit, Family, GateId, LoadPlan, NodeSet, Prng, Sizes};
+use conclave_quorum::{Circuit, Family, GateId, LoadPlan, Mass, NodeSet, Odds, Prng, Sizes};
 
 /// Any `votes` of `nodes` nodes.
 #[derive(Clone, Debug)]
@@ -217,7 +217,7 @@ impl Family for Tree {
 
     fn sample(&self, rng: &mut Prng) -> NodeSet {
         let cost: Vec<f64> = (0..self.nodes()).map(|_| rng.unit()).collect();
-        self.cheapest(&cost).unwrap()
+        self.cheapest(&cost).expect("finite costs")
     }
 
     fn sizes(&self) -> Sizes {
@@ -238,5 +238,93 @@ impl Family for Tree {
                 .collect();
         }
         Some(circuit)
+    }
+}
+
+/// A threshold that knows its recurrence and its transversal.
+#[derive(Clone, Debug)]
+pub(crate) struct Voting(pub(crate) Threshold);
+
+impl Family for Voting {
+    fn nodes(&self) -> usize {
+        self.0.nodes
+    }
+
+    fn contains_quorum(&self, set: &NodeSet) -> bool {
+        self.0.contains_quorum(set)
+    }
+
+    fn cheapest(&self, cost: &[f64]) -> Option<NodeSet> {
+        self.0.cheapest(cost)
+    }
+
+    fn sample(&self, rng: &mut Prng) -> NodeSet {
+        self.0.sample(rng)
+    }
+
+    fn sizes(&self) -> Sizes {
+        self.0.sizes()
+    }
+
+    fn visit(&self, visit: &mut dyn FnMut(&NodeSet) -> ControlFlow<()>) -> Option<ControlFlow<()>> {
+        self.0.visit(visit)
+    }
+
+    fn mass(&self, odds: &[Odds]) -> Option<Mass> {
+        // The mass of each number of live nodes.
+        let mut by_count = vec![1.0];
+        for odds in odds {
+            let mut next = vec![0.0; by_count.len() + 1];
+            for (count, mass) in by_count.iter().enumerate() {
+                next[count] += mass * odds.down;
+                next[count + 1] += mass * odds.up;
+            }
+            by_count = next;
+        }
+        Some(Mass {
+            live: by_count[self.0.votes..].iter().sum(),
+            dead: by_count[..self.0.votes].iter().sum(),
+        })
+    }
+
+    fn transversal(&self) -> Option<usize> {
+        Some(self.0.nodes - self.0.votes + 1)
+    }
+}
+
+/// A family of which a part is used while every node is up.
+#[derive(Clone, Debug)]
+pub(crate) struct Spare {
+    pub(crate) main: Explicit,
+    pub(crate) whole: Threshold,
+}
+
+impl Family for Spare {
+    fn nodes(&self) -> usize {
+        self.whole.nodes
+    }
+
+    fn contains_quorum(&self, set: &NodeSet) -> bool {
+        self.whole.contains_quorum(set)
+    }
+
+    fn cheapest(&self, cost: &[f64]) -> Option<NodeSet> {
+        self.whole.cheapest(cost)
+    }
+
+    fn sample(&self, rng: &mut Prng) -> NodeSet {
+        self.main.sample(rng)
+    }
+
+    fn sizes(&self) -> Sizes {
+        self.whole.sizes()
+    }
+
+    fn visit(&self, visit: &mut dyn FnMut(&NodeSet) -> ControlFlow<()>) -> Option<ControlFlow<()>> {
+        self.whole.visit(visit)
+    }
+
+    fn primary(&self) -> Option<&dyn Family> {
+        Some(&self.main)
     }
 }
