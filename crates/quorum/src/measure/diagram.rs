@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use biodivine_lib_bdd::{Bdd, BddNode, BddPointer, BddVariable, BddVariableSet, op_function};
 
-use crate::{Circuit, Gate, GateId, Mass, NodeSet, Odds};
+use crate::family::list;
+use crate::{Circuit, Family, Gate, GateId, Mass, NodeSet, Odds};
 
 /// A reduced ordered decision diagram of a monotone circuit.
 #[derive(Clone, Debug)]
@@ -119,6 +120,22 @@ impl Diagram {
     fn node_of(&self, pointer: BddPointer) -> usize {
         self.order[self.bdd.var_of(pointer).to_index()]
     }
+}
+
+/// The family's circuit, or for a family that lists its quorums "some quorum is up entirely".
+pub(super) fn circuit_of(family: &dyn Family) -> Option<Circuit> {
+    if let Some(circuit) = family.circuit() {
+        return Some(circuit);
+    }
+    let quorums = list(family, LISTED_MAX)?;
+    let mut circuit = Circuit::new(family.nodes());
+    let nodes: Vec<GateId> = (0..family.nodes()).map(|node| circuit.node(node)).collect();
+    let all: Vec<GateId> = quorums
+        .iter()
+        .map(|quorum| circuit.all(quorum.iter().map(|node| nodes[node])))
+        .collect();
+    circuit.any(all);
+    Some(circuit)
 }
 
 /// What a gate still needs: the position among its inputs and the votes missing there.
@@ -380,9 +397,12 @@ fn known(
 /// Variables a diagram may have.
 const VARIABLES_MAX: u16 = 20_000;
 
+/// The most quorums that are joined one by one.
+const LISTED_MAX: usize = 2000;
+
 /// Steps of one operation, and nodes touched by all of them, per node that a diagram may have.
-const TASKS_PER_NODE: usize = 8;
-const WORK_PER_NODE: usize = 12;
+const TASKS_PER_NODE: usize = 3;
+const WORK_PER_NODE: usize = 6;
 
 /// Intermediate results of one vote among gates.
 const STATES_MAX: usize = 10_000;

@@ -5,7 +5,8 @@
 //! best strategy. Two facts bound it: any strategy from above, and any node weights `y` with
 //! `sum of capacity[i] * y[i] = 1` from below, by the weight of the lightest quorum. [`load`]
 //! looks for a strategy and weights that meet, and recomputes both sides itself: `exact` is never
-//! taken from a solver or from a construction.
+//! taken from a solver. A construction's own strategy comes as node loads; it is taken where
+//! they meet proven weights and a search for weights that refute them finds none.
 
 mod bounds;
 mod columns;
@@ -109,8 +110,8 @@ pub fn load(
     })
 }
 
-/// Looks for a strategy and weights by linear programming, or for very large families by
-/// smoothing; says which.
+/// Looks for a strategy and weights by linear programming, and where that is too large or ends
+/// early, by smoothing; says which of them found the strategy.
 fn search(
     pricing: &Pricing<'_>,
     first: NodeSet,
@@ -127,13 +128,20 @@ fn search(
             return "linear program";
         }
     }
+    let dense = capacity.len() * first.len();
     let start = columns::start(pricing, first);
-    if capacity.len() <= COLUMNS_NODES_MAX {
-        columns::generate(pricing, start, capacity, bounds, progress);
-        "column generation"
-    } else {
-        smooth::smooth(pricing, &start, capacity, bounds, progress);
+    if capacity.len() <= COLUMNS_NODES_MAX && dense <= COLUMNS_CELLS_MAX {
+        columns::generate(pricing, start.clone(), capacity, bounds, progress);
+        if bounds.exact() {
+            return "column generation";
+        }
+    }
+    let before = bounds.upper();
+    smooth::smooth(pricing, &start, capacity, bounds, progress);
+    if bounds.upper() < before {
         "multiplicative weights"
+    } else {
+        "column generation"
     }
 }
 
@@ -145,5 +153,7 @@ const LISTED_MAX: usize = 20_000;
 const DIRECT_QUORUMS_MAX: usize = 300;
 const DIRECT_CELLS_MAX: usize = 30_000;
 
-/// The most nodes for which linear programs are solved.
+/// The most nodes, and the most nodes times members of a quorum, for which linear programs are
+/// solved.
 const COLUMNS_NODES_MAX: usize = 1500;
+const COLUMNS_CELLS_MAX: usize = 60_000;

@@ -9,7 +9,7 @@ use crate::family::{list, shrink};
 use crate::{Family, NodeSet};
 
 use super::Progress;
-use super::diagram::Diagram;
+use super::diagram::{Diagram, circuit_of};
 use super::load::load;
 
 /// How many crashes a family survives.
@@ -65,14 +65,15 @@ pub fn resilience(family: &dyn Family, progress: &mut dyn FnMut(Progress)) -> Re
         done: 0,
         total: 1,
     });
-    let known = greedy(family);
+    let mut known = greedy(family);
+    let mut packed = 1;
     if let Some(quorums) = list(family, LISTED_MAX) {
-        let (lower, best) = hitting::smallest(&quorums, known.clone());
-        if lower == best.len() {
-            return Resilience::of(best);
+        (packed, known) = hitting::smallest(&quorums, known);
+        if packed == known.len() {
+            return Resilience::of(known);
         }
     }
-    let circuit = family.circuit();
+    let circuit = circuit_of(family);
     if let Some(diagram) = circuit.and_then(|c| Diagram::build(&c, DIAGRAM_NODES_MAX))
         && let Some(cut) = diagram.smallest_cut()
     {
@@ -80,12 +81,8 @@ pub fn resilience(family: &dyn Family, progress: &mut dyn FnMut(Progress)) -> Re
     }
     // A killing set is a cover of the quorums, whose fractional optimum is the inverse of the
     // load for equal nodes.
-    let lower = (1.0 / load(family, None, progress).upper - 1e-9).ceil();
-    let lower = if lower.is_finite() {
-        lower.max(1.0) as usize
-    } else {
-        1
-    };
+    let fraction = (1.0 / load(family, None, progress).upper - 1e-9).ceil();
+    let lower = packed.max(fraction.max(1.0) as usize).min(known.len());
     Resilience::between(lower, known.len(), Some(known))
 }
 

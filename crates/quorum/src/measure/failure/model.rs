@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::family::list;
 use crate::measure::Progress;
-use crate::measure::diagram::Diagram;
+use crate::measure::diagram::{Diagram, circuit_of};
 use crate::{Circuit, Family, GateId, Mass, NodeSet, Odds, Prng};
 
 use super::{Domain, Failure, FailureOptions};
@@ -113,11 +112,7 @@ impl<'a> Model<'a> {
             done: 0,
             total: 1,
         });
-        let circuit = self
-            .family
-            .circuit()
-            .or_else(|| listed_circuit(self.family));
-        circuit
+        circuit_of(self.family)
             .map(|circuit| with_domains(&circuit, self.domains))
             .and_then(|circuit| Diagram::build(&circuit, self.options.diagram_nodes))
             .map_or(Prepared::Simulation, Prepared::Diagram)
@@ -237,19 +232,6 @@ fn enumerated(dead: &[bool], down: &[f64], domains: &[Domain]) -> Mass {
     mass
 }
 
-/// A listed family as "some quorum is up entirely".
-fn listed_circuit(family: &dyn Family) -> Option<Circuit> {
-    let quorums = list(family, LISTED_MAX)?;
-    let mut circuit = Circuit::new(family.nodes());
-    let nodes: Vec<GateId> = (0..family.nodes()).map(|node| circuit.node(node)).collect();
-    let all: Vec<GateId> = quorums
-        .iter()
-        .map(|quorum| circuit.all(quorum.iter().map(|node| nodes[node])))
-        .collect();
-    circuit.any(all);
-    Some(circuit)
-}
-
 /// The circuit in which a node is up iff it and all its domains are. Domain `d` is node
 /// `nodes + d`, placed just before the first of its nodes.
 fn with_domains(circuit: &Circuit, domains: &[Domain]) -> Circuit {
@@ -343,9 +325,6 @@ const ENUMERATED_MAX: usize = 20;
 
 /// The most different sets that domains may take down for the recurrence.
 const FORCED_MAX: usize = 4096;
-
-/// The most quorums that are joined in a diagram one by one.
-const LISTED_MAX: usize = 2000;
 
 #[cfg(test)]
 mod tests {

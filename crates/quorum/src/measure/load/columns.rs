@@ -82,8 +82,7 @@ pub(super) fn generate(
             dual = Dual::new(&quorums, &scaled);
         }
         let pivoted = dual.as_ref().map_or(0, Dual::pivots).saturating_sub(pivots);
-        let size = (capacity.len() + quorums.len()) as u64;
-        work += 2 * pricing.work() + (10 + pivoted) * size * PIVOT_WORK;
+        work += 2 * pricing.work() + pivot_work(&quorums, capacity.len()) * (10 + pivoted);
         progress(Progress {
             stage: "load: generating quorums",
             done: work.min(WORK_MAX),
@@ -132,13 +131,25 @@ fn separate(
     None
 }
 
+/// The work of one pivot. Its time was measured to grow with the cube of the program's size, and
+/// to be about a third for quorums that are few nodes of many.
+fn pivot_work(quorums: &[NodeSet], nodes: usize) -> u64 {
+    let size = (nodes + quorums.len()) as u64;
+    let members = quorums.last().map_or(0, NodeSet::len);
+    let density = members as f64 / nodes.max(1) as f64;
+    (size.pow(3) as f64 * (0.25 + density) / PIVOTS_PER_STEP) as u64
+}
+
 /// Capacities with mean 1, which keeps the programs well scaled.
 fn scale(capacity: &[f64]) -> Vec<f64> {
     let mean = capacity.iter().sum::<f64>() / capacity.len().max(1) as f64;
     capacity.iter().map(|capacity| capacity / mean).collect()
 }
 
-const START_MAX: usize = 500;
+const START_MAX: usize = 300;
 const QUORUMS_MAX: usize = 4000;
-const PIVOT_WORK: u64 = 40;
-const WORK_MAX: u64 = 2_000_000_000;
+
+/// Scale of a pivot's work against that of a pricing, and the work after which the search ends:
+/// some ten seconds of a processor.
+const PIVOTS_PER_STEP: f64 = 1000.0;
+const WORK_MAX: u64 = 3_000_000_000;

@@ -22,6 +22,7 @@ pub(super) fn smooth(
     let rounds = (ROUND_WORK / pricing.work().max(1)).clamp(ROUNDS_MIN, ROUNDS_MAX);
     let mut counts = vec![0.0f64; nodes];
     let mut drawn: Vec<NodeSet> = Vec::new();
+    let mut sums = vec![0.0f64; nodes];
     for round in 0..rounds {
         // Node weights times capacity are a distribution; dividing by the largest exponent
         // keeps them in range.
@@ -37,6 +38,10 @@ pub(super) fn smooth(
         if pricing.exact() {
             bounds.offer_weights(&weights, lightest);
         }
+        let total: f64 = weights.iter().zip(capacity).map(|(w, c)| w * c).sum();
+        for (sum, weight) in sums.iter_mut().zip(&weights) {
+            *sum += weight / total;
+        }
         for node in quorum.iter() {
             counts[node] += mean / capacity[node];
         }
@@ -48,6 +53,12 @@ pub(super) fn smooth(
         });
         if (round + 1) % CHECK_EVERY == 0 {
             bounds.offer_strategy(&drawn, &vec![1.0; drawn.len()]);
+            // The mean of all weights is steadier than the last ones.
+            if pricing.exact()
+                && let Some((_, lightest)) = pricing.lightest(&sums)
+            {
+                bounds.offer_weights(&sums, lightest);
+            }
             if bounds.exact() {
                 break;
             }
@@ -60,4 +71,4 @@ const STEP: f64 = 0.5;
 const CHECK_EVERY: u64 = 100;
 const ROUNDS_MIN: u64 = 100;
 const ROUNDS_MAX: u64 = 4000;
-const ROUND_WORK: u64 = 8_000_000;
+const ROUND_WORK: u64 = 400_000_000;

@@ -40,10 +40,11 @@ impl Search<'_> {
         if self.work == 0 || chosen.len() + self.packing(chosen, excluded) >= self.best.len() {
             return;
         }
+        let degrees = self.degrees(chosen);
         let mut choices: Vec<(usize, usize)> = open
             .difference(excluded)
             .iter()
-            .map(|node| (self.degree(node, chosen), node))
+            .map(|node| (degrees[node], node))
             .collect();
         choices.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
         // A node tried and given up is excluded from then on: every set is met once.
@@ -83,24 +84,25 @@ impl Search<'_> {
                 count += 1;
             }
         }
-        let degrees: Vec<usize> = (0..chosen.capacity())
-            .map(|node| {
-                if excluded.contains(node) {
-                    0
-                } else {
-                    self.degree(node, chosen)
-                }
-            })
-            .collect();
+        let mut degrees = self.degrees(chosen);
+        for node in excluded.iter() {
+            degrees[node] = 0;
+        }
         count.max(by_degrees(degrees, open))
     }
 
-    /// How many open quorums have the node.
-    fn degree(&mut self, node: usize, chosen: &NodeSet) -> usize {
-        self.quorums
-            .iter()
-            .filter(|quorum| quorum.contains(node) && !quorum.intersects(chosen))
-            .count()
+    /// How many open quorums have each node.
+    fn degrees(&mut self, chosen: &NodeSet) -> Vec<usize> {
+        self.spend();
+        let mut degrees = vec![0; chosen.capacity()];
+        for quorum in self.quorums {
+            if !quorum.intersects(chosen) {
+                for node in quorum.iter() {
+                    degrees[node] += 1;
+                }
+            }
+        }
+        degrees
     }
 
     fn spend(&mut self) {
@@ -124,4 +126,4 @@ fn by_degrees(mut degrees: Vec<usize>, open: usize) -> usize {
 }
 
 /// Quorums looked at before the search is cut off.
-const WORK_MAX: usize = 20_000_000;
+const WORK_MAX: usize = 4_000_000;
