@@ -5,6 +5,8 @@ mod families;
 #[path = "measure/tables.rs"]
 mod tables;
 
+use std::ops::ControlFlow;
+
 use conclave_quorum::family::cost_of;
 use conclave_quorum::measure::failure::{
     Domain, Failure, FailureOptions, Faults, FaultsError, curve, failure,
@@ -12,7 +14,7 @@ use conclave_quorum::measure::failure::{
 use conclave_quorum::measure::load::{Load, load};
 use conclave_quorum::measure::quiet;
 use conclave_quorum::measure::resilience::resilience;
-use conclave_quorum::{Family, LoadPlan, NodeSet, Prng};
+use conclave_quorum::{Family, LoadPlan, NodeSet, Prng, Sizes};
 use families::{Explicit, Spare, Threshold, Tree, Voting};
 
 fn load_of(family: &dyn Family, capacity: Option<&[f64]>) -> Load {
@@ -137,6 +139,14 @@ fn capacities_shift_the_load() {
     // All nodes: the weakest decides.
     let all = Explicit::new(3, [vec![0, 1, 2]]);
     near(load_of(&all, Some(&[5.0, 0.5, 2.0])).upper, 2.0);
+    // Many nodes of all capacities: the last steps to the optimum are small ones.
+    let mut rng = Prng::new(3);
+    let capacity: Vec<f64> = (0..51).map(|_| 0.5 + 2.0 * rng.unit()).collect();
+    let majority = Threshold {
+        nodes: 51,
+        votes: 26,
+    };
+    assert!(load_of(&majority, Some(&capacity)).exact);
     // A threshold with one strong node: it takes part always, the others share the rest.
     let majority = Threshold { nodes: 5, votes: 3 };
     let load = load_of(&majority, Some(&[10.0, 1.0, 1.0, 1.0, 1.0]));
@@ -237,6 +247,51 @@ fn a_vague_family_shows_a_gap() {
     });
     let planned = load_of(&vague, None);
     assert!(!planned.exact && planned.upper <= 0.5);
+    // Weights prove nothing where the cheapest quorum is not known: here the true load is 1/3,
+    // and the family takes its heaviest quorum for the lightest.
+    let mut vague = Explicit::new(4, [vec![0, 1], vec![2], vec![3]]).unlisted();
+    vague.vague = true;
+    vague.plan = Some(LoadPlan {
+        loads: vec![1.0 / 1.1; 4],
+        weights: vec![0.5, 0.5, 0.05, 0.05],
+    });
+    let load = load_of(&vague, None);
+    assert!(!load.exact && load.lower <= 1.0 / 3.0, "{load:?}");
+}
+
+#[test]
+fn a_false_claim_to_know_the_cheapest_is_withdrawn() {
+    /// Takes the first quorum for the cheapest and says that it is.
+    #[derive(Debug)]
+    struct Liar(Explicit);
+    impl Family for Liar {
+        fn nodes(&self) -> usize {
+            self.0.nodes
+        }
+        fn contains_quorum(&self, set: &NodeSet) -> bool {
+            self.0.contains_quorum(set)
+        }
+        fn cheapest(&self, cost: &[f64]) -> Option<NodeSet> {
+            self.0.cheapest(cost)
+        }
+        fn sample(&self, rng: &mut Prng) -> NodeSet {
+            self.0.sample(rng)
+        }
+        fn sizes(&self) -> Sizes {
+            self.0.sizes()
+        }
+        fn visit(&self, _: &mut dyn FnMut(&NodeSet) -> ControlFlow<()>) -> Option<ControlFlow<()>> {
+            None
+        }
+    }
+    let mut liar = Liar(Explicit::new(4, [vec![0, 1], vec![2], vec![3]]));
+    liar.0.vague = true;
+    let load = load_of(&liar, None);
+    assert!(
+        !load.exact || (load.upper - 1.0 / 3.0).abs() < 1e-9,
+        "{load:?}"
+    );
+    assert!(load.lower <= 1.0 / 3.0 + 1e-9, "{load:?}");
 }
 
 #[test]

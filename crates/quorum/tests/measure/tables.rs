@@ -97,7 +97,7 @@ fn tables_are_read() {
 }
 
 #[test]
-fn tables_say_what_is_wrong_and_where() {
+fn capacity_tables_say_what_is_wrong_and_where() {
     let capacity = |text| parse_capacities(text, 3).unwrap_err().to_string();
     let cases = [
         (
@@ -132,6 +132,10 @@ fn tables_say_what_is_wrong_and_where() {
     for (text, wanted) in cases {
         assert_eq!(capacity(text), wanted);
     }
+}
+
+#[test]
+fn fault_tables_say_what_is_wrong_and_where() {
     let down = parse_down("1,1.5", 1).unwrap_err().to_string();
     assert_eq!(
         down,
@@ -160,6 +164,10 @@ fn tables_say_what_is_wrong_and_where() {
     for (text, wanted) in cases {
         assert_eq!(domain(text), wanted);
     }
+}
+
+#[test]
+fn latency_tables_say_what_is_wrong_and_where() {
     let latency = |text| LatencyMatrix::parse(text, 2).unwrap_err().to_string();
     let cases = [
         (
@@ -190,6 +198,10 @@ fn tables_say_what_is_wrong_and_where() {
     for (text, wanted) in cases {
         assert_eq!(latency(text), wanted);
     }
+}
+
+#[test]
+fn capacities_from_elsewhere_are_checked() {
     assert_eq!(check_capacities(&[1.0, 2.0], 2), Ok(()));
     let short = check_capacities(&[1.0], 2);
     assert_eq!(short, Err(TableError::Length { given: 1, nodes: 2 }));
