@@ -114,7 +114,11 @@ pub fn analyze(
                 // Groups that share one coterie are measured once.
                 let first = &groups.cartels()[0];
                 let same = place > 0 && std::sync::Arc::ptr_eq(cartel, first);
-                cartels.push(if same { cartels[0].clone() } else { each(cartel.as_ref())? });
+                cartels.push(if same {
+                    cartels[0].clone()
+                } else {
+                    each(cartel.as_ref())?
+                });
             }
             let exclusive = each(groups.exclusive().family().as_ref())?;
             (together(nodes, &cartels, inputs), cartels, Some(exclusive))
@@ -147,7 +151,11 @@ pub fn analyze(
 /// The one probability of being up that all nodes share, if they do.
 fn even_up(faults: &Faults) -> Option<f64> {
     let down = *faults.down().first()?;
-    faults.down().iter().all(|other| *other == down).then_some(1.0 - down)
+    faults
+        .down()
+        .iter()
+        .all(|other| *other == down)
+        .then_some(1.0 - down)
 }
 
 fn measure(
@@ -184,20 +192,35 @@ fn together(nodes: usize, cartels: &[Measures], inputs: &Inputs) -> Measures {
         for (load, own) in loads.iter_mut().zip(&cartel.load.loads) {
             *load += own * share;
         }
-        strategy.extend(cartel.load.strategy.iter().map(|(set, p)| (set.clone(), p * share)));
+        strategy.extend(
+            cartel
+                .load
+                .strategy
+                .iter()
+                .map(|(set, p)| (set.clone(), p * share)),
+        );
     }
     let units = vec![1.0; nodes];
     let capacity = inputs.capacity.as_ref().unwrap_or(&units);
-    let over = loads.iter().zip(capacity).map(|(load, capacity)| load / capacity);
+    let over = loads
+        .iter()
+        .zip(capacity)
+        .map(|(load, capacity)| load / capacity);
     let upper = over.fold(0.0, f64::max);
     // Whatever the strategies, the groups' smallest quorums must be carried by all nodes.
-    let smallest: f64 = cartels.iter().map(|cartel| cartel.sizes.min as f64 * share).sum();
+    let smallest: f64 = cartels
+        .iter()
+        .map(|cartel| cartel.sizes.min as f64 * share)
+        .sum();
     let lower = smallest / capacity.iter().sum::<f64>();
     let worst = |a: &&Measures, b: &&Measures| {
         let value = |measures: &Measures| measures.failure.map_or(0.0, |failure| failure.value);
         value(a).total_cmp(&value(b))
     };
-    let failure = cartels.iter().max_by(worst).and_then(|cartel| cartel.failure);
+    let failure = cartels
+        .iter()
+        .max_by(worst)
+        .and_then(|cartel| cartel.failure);
     let weakest = cartels.iter().min_by_key(|cartel| cartel.resilience.value);
     let load = Load {
         lower: lower.min(upper),
@@ -211,8 +234,16 @@ fn together(nodes: usize, cartels: &[Measures], inputs: &Inputs) -> Measures {
     let pairs = |f: fn(&Measures) -> Option<f64>| cartels.iter().map(f).sum::<Option<f64>>();
     Measures {
         sizes: Sizes {
-            min: cartels.iter().map(|cartel| cartel.sizes.min).min().unwrap_or(0),
-            max: cartels.iter().map(|cartel| cartel.sizes.max).max().unwrap_or(0),
+            min: cartels
+                .iter()
+                .map(|cartel| cartel.sizes.min)
+                .min()
+                .unwrap_or(0),
+            max: cartels
+                .iter()
+                .map(|cartel| cartel.sizes.max)
+                .max()
+                .unwrap_or(0),
             exact: cartels.iter().all(|cartel| cartel.sizes.exact),
         },
         count: pairs(|cartel| cartel.count),
@@ -245,7 +276,11 @@ fn scope(built: &Built) -> Option<Scope> {
         }
         _ => {
             let part = |family: &dyn Family| family.primary().is_some();
-            let fallback = built.system.families().iter().any(|family| part(family.as_ref()));
+            let fallback = built
+                .system
+                .families()
+                .iter()
+                .any(|family| part(family.as_ref()));
             fallback.then(|| Scope {
                 load: "base quorums".to_owned(),
                 failure: "base and fallback quorums".to_owned(),

@@ -14,6 +14,7 @@ pub mod family;
 pub mod measure;
 mod node_set;
 pub mod plan;
+pub mod reference;
 pub mod system;
 pub mod text;
 

@@ -285,6 +285,8 @@ pub struct Cell {
     pub expected: f64,
     /// How many decimals the published figure is given to.
     pub decimals: u32,
+    /// How far simulated figures may be apart by chance; 0 for computed ones.
+    pub tolerance: f64,
 }
 
 impl Cell {
@@ -296,7 +298,7 @@ impl Cell {
     /// Whether the computed figure rounds to the published one.
     pub fn agrees(&self) -> bool {
         let unit = 10f64.powi(-i32::try_from(self.decimals).unwrap_or(i32::MAX));
-        self.difference().abs() <= 0.5 * unit + 1e-9
+        self.difference().abs() <= 0.5 * unit + 1e-9 + self.tolerance
     }
 }
 
@@ -475,6 +477,7 @@ fn cell(computed: f64, expected: f64, decimals: u32) -> Cell {
         computed,
         expected,
         decimals,
+        tolerance: 0.0,
     }
 }
 

@@ -61,9 +61,3 @@ pub fn messages(nodes: usize, quorum_size: f64) -> Messages {
 pub fn messages_of(load: &Load) -> Messages {
     messages(load.loads.len(), load.mean_size())
 }
-
-/// Messages per entry of the multilevel protocol, given the mean quorum size of the cluster at
-/// each level: `3` with each member of each quorum, and `4` per level.
-pub fn multilevel(quorum_sizes: &[f64]) -> f64 {
-    3.0 * quorum_sizes.iter().sum::<f64>() + 4.0 * quorum_sizes.len() as f64
-}

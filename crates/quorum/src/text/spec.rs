@@ -267,9 +267,9 @@ words! {
         Masking = "masking",
         /// `3b + 1` common nodes.
         Mutex = "mutex",
-        /// Enough for lock handover in order.
+        /// `2b + 1` common nodes, and any `2b` nodes can be avoided: for ordering operations.
         Ordering = "ordering",
-        /// Enough for release by others.
+        /// `b + 1` common nodes: for leases that are granted by free answers.
         Free = "free",
     }
 }
@@ -448,10 +448,9 @@ impl Spec {
             }
             Self::Compose { outer, inner } => vec![outer.to_string(), inner.to_string()],
             Self::Multilevel { inner, n, levels } => {
-                let levels = (*levels != 1).then_some(levels);
                 let mut arguments = vec![inner.to_string()];
                 arguments.extend(plain(n.as_ref()));
-                with(arguments, [option("levels", levels)])
+                with(arguments, [option("levels", Some(levels))])
             }
             Self::Masking { n, b, .. } => with(plain(n.as_ref()), [option("b", Some(b))]),
             Self::MGrid { n, b, rule } => {

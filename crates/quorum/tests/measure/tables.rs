@@ -2,7 +2,7 @@
 
 use conclave_quorum::NodeSet;
 use conclave_quorum::measure::latency::{LatencyError, LatencyMatrix, latency};
-use conclave_quorum::measure::messages::{messages, messages_of, multilevel};
+use conclave_quorum::measure::messages::{messages, messages_of};
 use conclave_quorum::measure::tables::{
     TableError, check_capacities, parse_capacities, parse_domains, parse_down,
 };
@@ -24,7 +24,6 @@ fn messages_follow_the_quorum_size() {
     near(counts.lease_release, 13.0);
     near(messages(1, 1.0).central, 3.0);
     assert_eq!(messages(0, 0.0).ricart_agrawala, 0.0);
-    near(multilevel(&[3.0, 2.0]), 23.0);
 }
 
 #[test]
