@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use crate::construct::billiard::{Billiard, Board};
 use crate::{NodeSet, Prng};
 
-use super::DrawError;
 use super::frame::{Entry, SAMPLE, Sheet};
 use super::grids::{AXIS, axis, put_spares};
 use super::palette::{EDGE, FIRST_DARK, GREY, PLAIN, SECOND};
-use super::scene::{Scene, Spot};
+use super::scene::{Lettering, Scene, Spot};
 use super::svg::{Point, Svg};
 
 /// A cell of the board: row and column from 1.
 type Cell = (usize, usize);
 
 /// Draws the board.
-pub(super) fn draw(scene: &Scene<'_>, billiard: &Billiard) -> Result<Sheet, DrawError> {
+pub(super) fn draw(scene: &Scene<'_>, billiard: &Billiard) -> Sheet {
     let board = billiard.board();
     let q = board.q();
     let view = View {
@@ -48,7 +47,7 @@ pub(super) fn draw(scene: &Scene<'_>, billiard: &Billiard) -> Result<Sheet, Draw
     view.labels(&mut sheet.body);
     entries(&view, &mut sheet, path.is_some(), other.is_some());
     put_spares(scene, &mut sheet);
-    Ok(sheet)
+    sheet
 }
 
 /// Explains paths and folded cells.
@@ -149,12 +148,12 @@ impl View<'_> {
     fn labels(&self, svg: &mut Svg) {
         for (cell, site) in self.all_cells() {
             let Some(site) = site else { continue };
-            let attributes = if self.is_shared(cell, site) {
-                r#"font-style="italic" fill-opacity="0.6""#
-            } else {
-                ""
+            let chosen = self.scene.in_first(site) || self.scene.in_second(site);
+            let lettering = Lettering {
+                light: self.is_shared(cell, site),
+                plate: chosen || self.scene.antipodal > 0,
             };
-            self.scene.label_as(svg, site, &self.spot(cell), attributes);
+            self.scene.label_as(svg, site, &self.spot(cell), lettering);
         }
     }
 
@@ -283,7 +282,7 @@ fn walk(q: usize, start: usize, rng: &mut Prng) -> Vec<usize> {
     ways[q - 1][(q + 1).saturating_sub(start).clamp(1, q)] = 1.0;
     for column in (0..q - 1).rev() {
         for row in 1..=q {
-            ways[column][row] = (ways[column + 1][row - 1] + ways[column + 1][row + 1]) / 2.0;
+            ways[column][row] = f64::midpoint(ways[column + 1][row - 1], ways[column + 1][row + 1]);
         }
     }
     let mut rows = vec![start];

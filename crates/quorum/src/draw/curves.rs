@@ -211,7 +211,7 @@ impl Plot {
                     .map(|power| 10f64.powi(power))
                     .collect()
             }
-            Scale::Availability => even_steps(self.floor, self.top, 8),
+            Scale::Availability => even_steps(self.floor, self.top, 10),
         }
     }
 
@@ -285,8 +285,12 @@ impl Plot {
             .iter()
             .map(|point| (self.x(point.p), self.y(point.value)))
             .collect();
+        // A simulation that saw no failure says nothing about the way down to the axis.
+        let solid = points.iter().zip(&line);
+        let solid = solid.filter(|(point, _)| series.exact || !self.is_below(point.value));
+        let solid: Vec<Point> = solid.map(|(_, at)| *at).collect();
         let class = format!(r#"class="curve" {attributes}"#);
-        sheet.body.polyline(&line, &class);
+        sheet.body.polyline(&solid, &class);
         let mut clipped = false;
         let every = points.len().div_ceil(40).max(1);
         for (index, (point, at)) in points.iter().zip(&line).enumerate() {

@@ -1,6 +1,7 @@
 //! The frame of every picture: title above, legend below.
 
 use crate::NodeSet;
+use crate::build::Shape;
 
 use super::palette::{self, BOTH, DEAD, EDGE, FIRST, GREY, INK, PLAIN, SECOND};
 use super::scene::{Scene, load_text};
@@ -25,7 +26,7 @@ pub(super) struct Entry {
 pub(super) const SAMPLE: Point = (30.0, 18.0);
 /// No picture is wider.
 const WIDTH_MAX: f64 = 1400.0;
-const WIDTH_MIN: f64 = 560.0;
+const WIDTH_MIN: f64 = 640.0;
 const MARGIN: f64 = 24.0;
 const TITLE: f64 = 18.0;
 const TEXT: f64 = 13.0;
@@ -57,7 +58,7 @@ impl Entry {
     }
 
     fn width(&self) -> f64 {
-        SAMPLE.0 + 6.0 + text_width(&self.text, TEXT) + 18.0
+        SAMPLE.0 + 6.0 + text_width(&self.text, TEXT) * 0.95 + 16.0
     }
 }
 
@@ -66,7 +67,12 @@ pub(super) fn finish(scene: &Scene<'_>, mut sheet: Sheet) -> String {
     let mut entries = common_entries(scene);
     entries.append(&mut sheet.legend);
     sheet.legend = entries;
-    let lines = [Some(summary(scene)), shown(scene), second_shown(scene)];
+    let lines = [
+        Some(summary(scene)),
+        shown(scene),
+        second_shown(scene),
+        meeting(scene),
+    ];
     let lines: Vec<String> = lines.into_iter().flatten().collect();
     compose(scene.title, &lines, &sheet, |svg, at| match scene.heat {
         Some(loads) => colour_bar(svg, scene, loads, at),
@@ -166,7 +172,18 @@ fn common_entries(scene: &Scene<'_>) -> Vec<Entry> {
     }
     if !scene.spare.is_empty() {
         let attributes = format!(r#"fill="{PLAIN}" stroke="{EDGE}" stroke-dasharray="3 2""#);
-        entries.push(Entry::node(&attributes, "spare: on no path or line"));
+        let text = match scene.built.shape {
+            Shape::Surficial(_) => "spare: on no line, only in fallback quorums",
+            _ => "spare: in no quorum",
+        };
+        entries.push(Entry::node(&attributes, text));
+    }
+    if scene.has_votes {
+        let mut sample = Svg::new();
+        let attributes = format!(r#"text-anchor="middle" fill="{INK}""#);
+        let (w, h) = SAMPLE;
+        sample.text((w / 2.0, h / 2.0), 11.0, &attributes, "x2");
+        entries.push(Entry::new(sample, "votes of the node"));
     }
     entries
 }
@@ -222,18 +239,18 @@ fn shown(scene: &Scene<'_>) -> Option<String> {
     Some(set_line(scene, &name, first))
 }
 
-/// The second quorum, and where it meets the first.
 fn second_shown(scene: &Scene<'_>) -> Option<String> {
     let second = scene.second.as_ref()?;
-    let line = set_line(scene, "Second quorum", second);
-    let Some(first) = &scene.first else {
-        return Some(line);
-    };
-    let common = first.intersection(second);
+    Some(set_line(scene, "Second quorum", second))
+}
+
+/// Where the two quorums meet.
+fn meeting(scene: &Scene<'_>) -> Option<String> {
+    let common = scene.first.as_ref()?.intersection(scene.second.as_ref()?);
     Some(if common.is_empty() {
-        format!("{line}; they share no node")
+        "They share no node.".to_owned()
     } else {
-        format!("{line}; they share {}", scene.names(&common))
+        set_line(scene, "They share", &common).replacen(',', "", 1)
     })
 }
 
@@ -278,6 +295,6 @@ fn colour_bar(svg: &mut Svg, scene: &Scene<'_>, loads: &[f64], at: Point) -> f64
         load_text(scene.hottest),
         load_text(mean)
     );
-    svg.text((left + width + 24.0, y), TEXT, &ink, &text);
-    40.0
+    svg.text((at.0, y + 42.0), TEXT, &ink, &text);
+    62.0
 }

@@ -89,7 +89,7 @@ fn full_lines(set: &NodeSet, nodes: usize, cols: usize) -> Vec<(usize, usize)> {
         .map(|row| (row * cols, row * cols + cols - 1))
         .filter(|(from, to)| (*from..=*to).all(|node| set.contains(node)));
     let columns = (0..cols.min(nodes)).filter_map(|col| {
-        let last = (col..nodes).step_by(cols).last()?;
+        let last = (col..nodes).step_by(cols).next_back()?;
         let full = (col..nodes).step_by(cols).all(|node| set.contains(node));
         full.then_some((col, last))
     });

@@ -117,13 +117,13 @@ pub enum DrawError {
         nodes: usize,
     },
     /// No quorum has the site.
-    #[error("site {site} is in no quorum: give another site, or the quorum to show")]
+    #[error("site {site} is in no quorum of this family: give another site, or the quorum to show")]
     NoOwn {
         /// The site, from 1.
         site: usize,
     },
     /// There is no such group.
-    #[error("there is no group {group}: the system has {groups}; give another or none")]
+    #[error("there is no group {group}: the system has {groups} groups; give one of them, or none")]
     NoGroup {
         /// The group asked for, from 1.
         group: usize,
@@ -143,7 +143,7 @@ pub fn draw(built: &Built, options: &DrawOptions) -> Result<String, DrawError> {
     limit("nodes", built.system.nodes(), NODES_MAX)?;
     let scene = Scene::new(built, options)?;
     let sheet = match &built.shape {
-        Shape::Billiard(billiard) => billiard::draw(&scene, billiard),
+        Shape::Billiard(billiard) => Ok(billiard::draw(&scene, billiard)),
         Shape::Grid(grid) => grids::grid(&scene, grid),
         Shape::Mgrid(grid) => grids::mgrid(&scene, grid),
         Shape::Hgrid(grid) => hgrid::draw(&scene, grid),

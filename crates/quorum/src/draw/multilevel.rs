@@ -3,8 +3,8 @@
 //! A cluster above the leaves is a column; each of its members stands level with the cluster that
 //! it speaks for.
 
-use crate::construct::multilevel::{ClusterId, Multilevel};
 use crate::NodeSet;
+use crate::construct::multilevel::{ClusterId, Multilevel};
 
 use super::frame::{Entry, Sheet};
 use super::palette::{EDGE, FAINT, FIRST_DARK, GREY, INK, SECOND};
@@ -17,6 +17,8 @@ const LEVELS_MAX: usize = 10;
 const LEAVES_MAX: usize = 400;
 /// Between a cluster's frame and its members.
 const PAD: f64 = 5.0;
+/// From this many leaf clusters on, rows are lower and closer.
+const CLOSE: usize = 30;
 
 /// Draws the clusters.
 pub(super) fn draw(scene: &Scene<'_>, multilevel: &Multilevel) -> Result<Sheet, DrawError> {
@@ -130,8 +132,8 @@ impl<'a> Plan<'a> {
         let leaves = clusters.count(levels);
         let largest = clusters.at(levels).map(|id| clusters.size(id)).max();
         let largest = largest.unwrap_or(1);
-        let high = if leaves > 30 { high.min(20.0) } else { high };
-        let high = if scene.heat.is_some() && leaves <= 60 {
+        let high = if leaves > CLOSE { high.min(18.0) } else { high };
+        let high = if scene.heat.is_some() && leaves <= 2 * CLOSE {
             36.0
         } else {
             high
@@ -150,7 +152,8 @@ impl<'a> Plan<'a> {
         let mut rows = Vec::with_capacity(leaves);
         for id in clusters.at(levels) {
             let lines = clusters.size(id).div_ceil(per_line) as f64;
-            let height = lines * (high + 4.0) + 2.0 * PAD + 6.0;
+            let pad = if leaves > CLOSE { 2.0 } else { PAD + 3.0 };
+            let height = lines * (high + 4.0) + 2.0 * pad;
             rows.push((top, height));
             top += height;
         }
@@ -193,10 +196,12 @@ impl<'a> Plan<'a> {
         let clusters = self.multilevel.clusters();
         let left = self.left(id.level()) + PAD;
         if clusters.is_leaf(id) {
-            let (top, _) = self.span(id);
+            let (top, height) = self.span(id);
+            let lines = clusters.size(id).div_ceil(self.per_line) as f64;
+            let top = top + (height - lines * (self.node.1 + 4.0)) / 2.0;
             let (line, column) = (place / self.per_line, place % self.per_line);
             let x = left + (column as f64 + 0.5) * (self.node.0 + 4.0);
-            let y = top + PAD + 3.0 + (line as f64 + 0.5) * (self.node.1 + 4.0);
+            let y = top + (line as f64 + 0.5) * (self.node.1 + 4.0);
             return (x, y);
         }
         let child = clusters.children(id).nth(place);
@@ -234,7 +239,8 @@ impl<'a> Plan<'a> {
         };
         let attributes =
             format!(r##"class="cluster" fill="#ffffff" stroke="{stroke}" stroke-width="{thick}""##);
-        svg.rect(centre, (width, height - 6.0), 6.0, &attributes);
+        let gap = if self.rows.len() > CLOSE { 2.0 } else { 6.0 };
+        svg.rect(centre, (width, height - gap), 6.0, &attributes);
         for (place, node) in clusters.members(id).enumerate() {
             let at = self.place(id, place);
             self.scene.node(svg, node, &Spot::square(at, self.node));

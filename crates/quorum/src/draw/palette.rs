@@ -10,6 +10,8 @@ pub(super) const SECOND: &str = "#e69f00";
 pub(super) const BOTH: &str = "#009e73";
 /// Down.
 pub(super) const DEAD: &str = "#d55e00";
+/// The ground of a node that is down and in no quorum shown.
+pub(super) const DOWN: &str = "#e0e0e0";
 /// A node of no quorum shown.
 pub(super) const PLAIN: &str = "#f4f4f4";
 /// Borders.

@@ -100,11 +100,14 @@ fn matrix(scene: &Scene<'_>, plane: &Plane) -> Sheet {
     sheet
         .legend
         .push(Entry::new(dot, "the node is on this line"));
-    if !first.is_empty() || !second.is_empty() {
-        let attributes = format!(r#"fill="{FIRST}" fill-opacity="0.35""#);
-        sheet
-            .legend
-            .push(Entry::node(&attributes, "line of the quorum"));
+    for (lines, colour, text) in [
+        (&first, FIRST, "line of the quorum"),
+        (&second, SECOND, "line of the second quorum"),
+    ] {
+        if !lines.is_empty() {
+            let attributes = format!(r#"fill="{colour}" fill-opacity="0.35""#);
+            sheet.legend.push(Entry::node(&attributes, text));
+        }
     }
     sheet
 }

@@ -4,7 +4,7 @@ use crate::build::{Built, Shape};
 use crate::text::{self, Spec};
 use crate::{Family, NodeSet};
 
-use super::palette::{self, BOTH, DEAD, EDGE, FIRST, INK, PLAIN, SECOND};
+use super::palette::{self, BOTH, DEAD, DOWN, EDGE, FIRST, INK, PLAIN, SECOND};
 use super::svg::{Point, Svg, fit, text_width};
 use super::{ANTIPODAL_MAX, DrawError, DrawOptions};
 
@@ -29,6 +29,8 @@ pub(super) struct Scene<'a> {
     labels: Option<Vec<String>>,
     /// A second line inside each node.
     notes: Option<Vec<String>>,
+    /// Whether that line tells votes.
+    pub(super) has_votes: bool,
 }
 
 /// Where a node stands: the middle and the size of its box.
@@ -64,6 +66,15 @@ impl Spot {
             (self.size.0.min(self.size.1) / 8.0).min(4.0)
         }
     }
+}
+
+/// How a label is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lettering {
+    /// In light italics.
+    pub(super) light: bool,
+    /// On a plate of the node's colour, because a line runs below.
+    pub(super) plate: bool,
 }
 
 /// How a node is painted.
@@ -112,6 +123,7 @@ impl<'a> Scene<'a> {
         if let Some(site) = options.site {
             check_site(site, nodes)?;
         }
+        let notes = notes(built, loads);
         Ok(Self {
             built,
             nodes,
@@ -127,7 +139,8 @@ impl<'a> Scene<'a> {
             title: options.title.as_deref().unwrap_or(&built.text),
             spare: spares(built),
             labels: options.labels.then(|| labels(built)),
-            notes: notes(built, loads),
+            has_votes: loads.is_none() && notes.is_some(),
+            notes,
         })
     }
 
@@ -216,35 +229,51 @@ impl<'a> Scene<'a> {
 
     /// Writes a node's label, and crosses the node out if it is down.
     pub(super) fn label(&self, svg: &mut Svg, node: usize, spot: &Spot) {
-        self.label_as(svg, node, spot, "");
+        self.label_as(svg, node, spot, Lettering::default());
     }
 
-    /// The same with more attributes for the text.
-    pub(super) fn label_as(&self, svg: &mut Svg, node: usize, spot: &Spot, attributes: &str) {
-        if self.dead.contains(node) {
+    /// The same, in another lettering.
+    pub(super) fn label_as(&self, svg: &mut Svg, node: usize, spot: &Spot, lettering: Lettering) {
+        let dead = self.dead.contains(node);
+        if dead {
             let attributes = format!(
                 r#"class="dead" data-node="{}" fill="none" stroke="{DEAD}" stroke-width="{}""#,
                 node + 1,
                 (spot.size.1 / 10.0).clamp(1.0, 3.0)
             );
-            let size = (spot.size.0 * 0.8, spot.size.1 * 0.8);
+            let size = (spot.size.0 * 0.9, spot.size.1 * 0.9);
             svg.cross(spot.at, size, &attributes);
         }
         let Some(size) = self.font(spot.size.0, spot.size.1) else {
             return;
         };
-        let ink = self.look(node).ink;
-        let attributes = format!(r#"text-anchor="middle" fill="{ink}" {attributes}"#);
+        let look = self.look(node);
         let label = self.labels.as_ref().map(|labels| labels[node].as_str());
         let note = self.notes.as_ref().map(|notes| notes[node].as_str());
         let (x, y) = spot.at;
-        match (label, note) {
+        let lines: Vec<(f64, f64, &str)> = match (label, note) {
             (Some(label), Some(note)) if spot.size.1 >= 30.0 => {
-                svg.text((x, y - 8.0), size, &attributes, label);
-                svg.text((x, y + 8.0), NOTE, &attributes, note);
+                vec![(y - 8.0, size, label), (y + 8.0, NOTE, note)]
             }
-            (Some(text), _) | (None, Some(text)) => svg.text((x, y), size, &attributes, text),
-            (None, None) => {}
+            (Some(text), _) | (None, Some(text)) => vec![(y, size, text)],
+            (None, None) => Vec::new(),
+        };
+        let italic = if lettering.light {
+            r#" font-style="italic" fill-opacity="0.65""#
+        } else {
+            ""
+        };
+        for (y, size, text) in lines {
+            if dead || lettering.plate {
+                let plate = (
+                    (text_width(text, size) + 3.0).min(spot.size.0),
+                    (size + 2.0).min(spot.size.1),
+                );
+                let attributes = format!(r#"fill="{}" fill-opacity="0.85""#, look.fill);
+                svg.rect((x, y), plate, 3.0, &attributes);
+            }
+            let attributes = format!(r#"text-anchor="middle" fill="{}"{italic}"#, look.ink);
+            svg.text((x, y), size, &attributes, text);
         }
     }
 
@@ -281,6 +310,7 @@ impl<'a> Scene<'a> {
             (Some(loads), _) => palette::heat(self.share(loads[node])),
             (None, Some(BOTH)) => (BOTH.to_owned(), "#ffffff"),
             (None, Some(colour)) => (colour.to_owned(), "#000000"),
+            (None, None) if self.dead.contains(node) => (DOWN.to_owned(), INK),
             (None, None) => (PLAIN.to_owned(), INK),
         };
         let (stroke, width) = match (owner, self.heat, colour) {

@@ -17,11 +17,6 @@ impl Svg {
         Self::default()
     }
 
-    /// The elements written so far.
-    pub(super) fn text_of(&self) -> &str {
-        &self.0
-    }
-
     /// A rectangle around `centre`; `round` is the radius of its corners.
     pub(super) fn rect(&mut self, centre: Point, size: Point, round: f64, attributes: &str) {
         self.open_rect(centre, size, round, attributes);

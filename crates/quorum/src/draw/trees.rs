@@ -151,15 +151,17 @@ impl Tree {
         depths.max().unwrap_or(0)
     }
 
-    /// For each branch, whether the first and the second quorum carry it: they have the node, or
-    /// enough of the parts below a vote.
+    /// For each branch, whether the first and the second quorum carry all that it stands for.
     fn states(&self, scene: &Scene<'_>) -> Vec<[bool; 2]> {
         let mut states = vec![[false; 2]; self.branches.len()];
         // Children stand after their parents.
         for place in (0..self.branches.len()).rev() {
             let branch = &self.branches[place];
             states[place] = match branch.kind {
-                Kind::Node(node) => [scene.in_first(node), scene.in_second(node)],
+                Kind::Node(node) => {
+                    let has = [scene.in_first(node), scene.in_second(node)];
+                    self.rerouted(place, has, &states)
+                }
                 Kind::Vote(needed) => [0, 1].map(|which| {
                     let held = branch
                         .children
@@ -170,6 +172,18 @@ impl Tree {
             };
         }
         states
+    }
+
+    /// Whether the quorums carry the subtree of a node that they have or not: with two children,
+    /// it takes two of the node and the children's subtrees.
+    fn rerouted(&self, place: usize, has: [bool; 2], states: &[[bool; 2]]) -> [bool; 2] {
+        let [left, right] = self.branches[place].children[..] else {
+            return has;
+        };
+        [0, 1].map(|which| {
+            let parts = [has[which], states[left][which], states[right][which]];
+            parts.into_iter().filter(|part| *part).count() >= 2
+        })
     }
 
     /// Draws the edges; those inside a quorum are thick.
@@ -192,7 +206,7 @@ impl Tree {
         }
         if thick {
             let attributes = format!(r#"stroke="{FIRST_DARK}" stroke-width="4""#);
-            let text = "joins two parts that the quorum carries";
+            let text = "way down to what makes the quorum";
             sheet.legend.push(Entry::line(&attributes, text));
         }
     }

@@ -51,7 +51,12 @@ pub(super) fn draw(scene: &Scene<'_>, walls: &Walls) -> Result<Sheet, DrawError>
         let size = (walls.row(row).len() as f64 * pitch, lift);
         let y = (row as f64 + 0.5) * lift;
         svg.rect((middle, y), size, 5.0, &attributes);
-        let text = format!("the full row of the {name}; below it one brick per row");
+        let below = if row + 1 < walls.rows() {
+            "; below it one brick per row"
+        } else {
+            ""
+        };
+        let text = format!("the full row of the {name}{below}");
         sheet.legend.push(Entry::node(&attributes, text));
     }
     Ok(sheet)
