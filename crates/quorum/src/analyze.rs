@@ -264,27 +264,19 @@ fn together(nodes: usize, cartels: &[Measures], inputs: &Inputs) -> Measures {
 }
 
 fn scope(built: &Built) -> Option<Scope> {
-    match &built.shape {
-        Shape::Billiard(billiard) => {
-            let all = billiard.tiers().to_string();
-            let first = billiard.primary().is_some();
-            let used = if all.contains("T1") { "T1" } else { "T0" };
-            Some(Scope {
-                load: if first { used.to_owned() } else { all.clone() },
-                failure: all,
-            })
-        }
-        _ => {
-            let part = |family: &dyn Family| family.primary().is_some();
-            let fallback = built
-                .system
-                .families()
-                .iter()
-                .any(|family| part(family.as_ref()));
-            fallback.then(|| Scope {
-                load: "base quorums".to_owned(),
-                failure: "base and fallback quorums".to_owned(),
-            })
-        }
+    if let Shape::Billiard(billiard) = &built.shape {
+        let all = billiard.tiers().to_string();
+        let used = if all.contains("T1") { "T1" } else { "T0" };
+        let first = billiard.primary().is_some();
+        return Some(Scope {
+            load: if first { used.to_owned() } else { all.clone() },
+            failure: all,
+        });
     }
+    let families = built.system.families();
+    let fallback = families.iter().any(|family| family.primary().is_some());
+    fallback.then(|| Scope {
+        load: "base quorums".to_owned(),
+        failure: "base and fallback quorums".to_owned(),
+    })
 }

@@ -205,7 +205,7 @@ impl Builder<'_> {
         Ok(nodes)
     }
 
-    fn within<'b>(&'b self, cluster: Option<usize>) -> Builder<'b> {
+    fn within(&self, cluster: Option<usize>) -> Builder<'_> {
         Builder {
             cluster,
             read: self.read,

@@ -161,12 +161,9 @@ pub fn check(system: &System, given: Option<&[Vec<NodeSet>]>) -> Report {
         }
         properties.push(inclusion(family.as_ref()));
     }
-    properties.push(effort(
-        &families.iter().map(|f| f.as_ref()).collect::<Vec<_>>(),
-    ));
-    properties.push(responsibility(
-        &families.iter().map(|f| f.as_ref()).collect::<Vec<_>>(),
-    ));
+    let plain: Vec<&dyn Family> = families.iter().map(AsRef::as_ref).collect();
+    properties.push(effort(&plain));
+    properties.push(responsibility(&plain));
     let degree = families.iter().map(|family| degree(family.as_ref())).min();
     Report {
         properties,
@@ -247,7 +244,7 @@ fn intersection(system: &System) -> Property {
         let (apart, complete) = find_apart(left, right, needed);
         if let Some(pair) = apart {
             verdict = Verdict::Fails(Counterexample::Apart { pair, needed });
-            how = "two quorums compared".to_owned();
+            "two quorums compared".clone_into(&mut how);
             break;
         }
         if !complete {
@@ -421,7 +418,7 @@ fn undecided_by_search(family: &dyn Family) -> Option<NodeSet> {
 fn inclusion(family: &dyn Family) -> Property {
     let n = family.nodes();
     let own: Vec<Option<NodeSet>> = (0..n).map(|site| family.own(site)).collect();
-    let outside = own.iter().position(|quorum| quorum.is_none()).or_else(|| {
+    let outside = own.iter().position(Option::is_none).or_else(|| {
         let outside = |(site, own): (usize, &Option<NodeSet>)| {
             own.as_ref().is_some_and(|own| !own.contains(site))
         };

@@ -67,7 +67,7 @@ pub struct Choice {
     pub system: String,
     /// Its measures.
     pub analysis: Analysis,
-    /// Messages per entry: of the multilevel protocol for hierarchies, else of Maekawa_M.
+    /// Messages per entry: of the multilevel protocol for hierarchies, else of `Maekawa_M`.
     pub messages: f64,
     /// Why it stands where it does.
     pub why: String,
