@@ -329,6 +329,9 @@ impl Choice {
 /// Failure probabilities below this are as good as any.
 const SURE: f64 = 1e-12;
 
+/// Stands for probabilities too small for a number, so that ratios can be told.
+const TINY: f64 = 1e-300;
+
 /// Less is better. The favoured measure decides; the balanced score follows to break ties.
 ///
 /// The balanced score adds up logarithms: twice the load weighs as much as twice the messages,
@@ -372,12 +375,7 @@ fn why(choice: &Choice, request: &Request, best: &Best) -> String {
         if times <= 1.0 + 1e-9 {
             good.push(format!("{name} {text}"));
         } else {
-            let times = if times < 100.0 {
-                format!("{times:.1}")
-            } else {
-                format!("{times:.0e}")
-            };
-            dear.push(format!("{name} {text} ({times} times the best)"));
+            dear.push(format!("{name} {text} ({} times the best)", factor(times)));
         }
     };
     judge("load", choice.load(), best.load, short(choice.load()));
@@ -390,8 +388,8 @@ fn why(choice: &Choice, request: &Request, best: &Best) -> String {
     if let (Some(own), Some(best)) = (choice.failure(), best.failure) {
         judge(
             "failure probability",
-            own.max(SURE),
-            best.max(SURE),
+            own.max(TINY),
+            best.max(TINY),
             choice.failure_text(),
         );
     }
@@ -439,7 +437,7 @@ fn price(first: &Choice, second: &Choice) -> String {
         change("messages", first.messages, second.messages),
     ];
     if let (Some(a), Some(b)) = (first.failure(), second.failure()) {
-        parts.push(change("failure probability", a.max(SURE), b.max(SURE)));
+        parts.push(change("failure probability", a.max(TINY), b.max(TINY)));
     }
     if let (Some(a), Some(b)) = (first.latency(), second.latency()) {
         parts.push(change("median latency", a.max(1e-3), b.max(1e-3)));
@@ -456,8 +454,18 @@ fn change(name: &str, from: f64, to: f64) -> String {
     let times = to / from;
     match times {
         times if (times - 1.0).abs() < 0.005 => format!("the same {name}"),
-        times if times > 1.0 => format!("{} times the {name}", short(times)),
-        times => format!("{name} down to 1/{}", short(1.0 / times)),
+        times if times > 1.0 => format!("{} times the {name}", factor(times)),
+        times => format!("{name} down to 1/{}", factor(1.0 / times)),
+    }
+}
+
+/// A ratio above 1 in two or three digits.
+fn factor(times: f64) -> String {
+    match times {
+        times if times < 1.1 => format!("{times:.2}"),
+        times if times < 100.0 => format!("{times:.1}"),
+        times if times < 1e5 => format!("{times:.0}"),
+        times => format!("{times:.0e}"),
     }
 }
 
