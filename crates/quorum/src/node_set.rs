@@ -145,6 +145,20 @@ impl NodeSet {
         self.bits.union_with(&other.bits);
     }
 
+    /// Makes this the set of the nodes that `member` says yes to, asked in ascending order.
+    pub fn fill_with(&mut self, mut member: impl FnMut(usize) -> bool) {
+        let capacity = self.capacity();
+        let width = usize::BITS as usize;
+        for (place, block) in self.bits.as_mut_slice().iter_mut().enumerate() {
+            let first = place * width;
+            let mut word = 0;
+            for bit in 0..width.min(capacity - first) {
+                word |= usize::from(member(first + bit)) << bit;
+            }
+            *block = word;
+        }
+    }
+
     /// Empties the set.
     pub fn clear(&mut self) {
         self.bits.clear();
@@ -188,6 +202,23 @@ mod tests {
                 assert_eq!(x.common(&y), (a & b).count_ones() as usize);
                 assert_eq!(x.len(), a.count_ones() as usize);
             }
+        }
+    }
+
+    #[test]
+    fn filling_asks_every_node_once_in_order() {
+        for capacity in [0, 1, 63, 64, 65, 200] {
+            let mut asked = Vec::new();
+            let mut set = NodeSet::full(capacity);
+            set.fill_with(|node| {
+                asked.push(node);
+                node % 3 == 1
+            });
+            assert_eq!(asked, (0..capacity).collect::<Vec<_>>());
+            assert_eq!(
+                set,
+                NodeSet::of(capacity, (0..capacity).filter(|node| node % 3 == 1))
+            );
         }
     }
 

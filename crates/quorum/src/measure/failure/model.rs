@@ -19,6 +19,9 @@ pub(super) struct Model<'a> {
     prepared: Prepared,
 }
 
+/// Up to this many nodes a decision diagram may use its whole limit.
+const DIAGRAM_NODES_FULL: usize = 150;
+
 /// What was prepared. Nothing is, until the construction's own recurrence has failed.
 enum Prepared {
     Nothing,
@@ -89,6 +92,18 @@ impl<'a> Model<'a> {
         Some(total)
     }
 
+    /// Large systems without a recurrence rarely have a small diagram: the larger they are, the
+    /// sooner the attempt ends.
+    fn diagram_limit(&self) -> usize {
+        let nodes = self.family.nodes().max(1);
+        let limit = self.options.diagram_nodes;
+        if nodes <= DIAGRAM_NODES_FULL {
+            return limit;
+        }
+        let share = DIAGRAM_NODES_FULL as f64 / nodes as f64;
+        (limit as f64 * share * share) as usize
+    }
+
     fn prepare(&self, progress: &mut dyn FnMut(Progress)) -> Prepared {
         let nodes = self.family.nodes();
         if nodes <= ENUMERATED_MAX {
@@ -114,7 +129,7 @@ impl<'a> Model<'a> {
         });
         circuit_of(self.family)
             .map(|circuit| with_domains(&circuit, self.domains))
-            .and_then(|circuit| Diagram::build(&circuit, self.options.diagram_nodes))
+            .and_then(|circuit| Diagram::build(&circuit, self.diagram_limit()))
             .map_or(Prepared::Simulation, Prepared::Diagram)
     }
 
@@ -124,12 +139,7 @@ impl<'a> Model<'a> {
         let mut failures = 0u64;
         let mut live = NodeSet::new(down.len());
         for sample in 0..samples {
-            live.clear();
-            for (node, down) in down.iter().enumerate() {
-                if !rng.chance(*down) {
-                    live.insert(node);
-                }
-            }
+            live.fill_with(|node| !rng.chance(down[node]));
             for domain in self.domains {
                 if rng.chance(domain.down) {
                     live = live.difference(&domain.nodes);
