@@ -682,3 +682,241 @@ fn lean(sets: &mut Vec<NodeSet>) -> Result<(), BuildError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Verdict, check};
+    use crate::construct::twin;
+
+    fn built(text: &str, cluster: Option<usize>) -> Result<Built, BuildError> {
+        let read = |_: &str| Err("no files here".to_owned());
+        build(&text::parse(text).unwrap(), cluster, &read)
+    }
+
+    /// Every form at every size that its brute-force twin can follow.
+    fn small_systems() -> Vec<String> {
+        let mut texts: Vec<String> = Vec::new();
+        for n in 1..=12 {
+            for form in [
+                "singleton",
+                "majority",
+                "grid",
+                "tree",
+                "wheel",
+                "triangular",
+                "plane",
+            ] {
+                texts.push(format!("{form}({n})"));
+            }
+            for levels in 0..=3 {
+                texts.push(format!("multilevel(tree, {n}, levels={levels})"));
+                texts.push(format!("multilevel(majority, {n}, levels={levels})"));
+            }
+            for tiers in [
+                "T0",
+                "T1",
+                "T2",
+                "T3",
+                "T0,T1,T2,T3,T3p,T4",
+                "T1,T2,T4",
+                "T1,T4",
+            ] {
+                texts.push(format!("billiard({n}, tiers={tiers})"));
+            }
+            texts.push(format!("billiard({n}, fit=trim)"));
+            texts.push(format!("complete(grid({n}))"));
+            texts.push(format!("complete(majority({n}))"));
+            for b in 0..=2 {
+                for rule in ["masking", "mutex", "ordering", "free"] {
+                    texts.push(format!("{rule}({n}, b={b})"));
+                    texts.push(format!("mgrid({n}, b={b}, rule={rule})"));
+                }
+            }
+            for m in 1..=4 {
+                for fallback in ["", ", fallback=balanced", ", fallback=nondominated"] {
+                    texts.push(format!("surficial(groups={m}, n={n}{fallback})"));
+                    texts.push(format!("affine({n}, groups={m}{fallback})"));
+                }
+                texts.push(format!("groups(tree({n}), {m})"));
+            }
+        }
+        let others = [
+            "rect(2, 5)",
+            "walls(1,2,2,3)",
+            "hierarchical(3,3)",
+            "hierarchical(2,2,3)",
+            "hgrid(2x2, 3x1)",
+            "hbilliard(3,3)",
+            "hbilliard(3, form=H2)",
+            "hbilliard(3, form=H1)",
+            "compose(majority(3), tree(3))",
+            "compose(plane(7), singleton(1))",
+            "weighted(3,1,1,1)",
+            "weighted(5,4,3,2,1,1,0)",
+            "surficial(widths=3,2,1)",
+            "surficial(widths=2,3, n=9)",
+            "expr(choose(2, a, b, c*d))",
+            "expr(a*b + b*c + a*c)",
+            "expr(1*2 + 2*3*4 + 1*3 + 1*4)",
+            "complete(billiard(10))",
+            "complete(plane(7))",
+        ];
+        texts.extend(others.map(str::to_owned));
+        texts
+    }
+
+    #[test]
+    fn every_form_agrees_with_its_brute_force_twin_on_small_sizes() {
+        let mut served = 0;
+        for text in small_systems() {
+            let Ok(built) = built(&text, None) else {
+                continue;
+            };
+            if built.system.nodes() > 13 {
+                continue;
+            }
+            served += 1;
+            for family in built.system.families() {
+                twin::check(&text, family.as_ref());
+            }
+            if let System::Groups(groups) = &built.system {
+                twin::check_coterie(&text, groups.exclusive().family().as_ref());
+            }
+            let report = check(&built.system, None);
+            assert!(report.ok(), "{text}: {report:?}");
+            assert!(!matches!(built.system, System::Loose(_)), "{text}");
+        }
+        assert!(
+            served > 250,
+            "only {served} systems were small enough and possible"
+        );
+    }
+
+    /// Over ranges of sizes: quorums meet, picks are quorums and avoid what they should.
+    #[test]
+    fn every_form_keeps_its_promise_over_ranges_of_sizes() {
+        let mut prng = crate::Prng::new(11);
+        for n in (1..=60).chain((61..400).step_by(37)) {
+            for form in [
+                "majority",
+                "grid",
+                "tree",
+                "wheel",
+                "triangular",
+                "billiard",
+                "plane",
+            ] {
+                promised(&format!("{form}({n})"), &mut prng);
+            }
+            promised(&format!("multilevel(tree, {n}, levels=2)"), &mut prng);
+            promised(&format!("multilevel(grid, {n}, levels=1)"), &mut prng);
+            promised(&format!("masking({n}, b={})", n / 7), &mut prng);
+            promised(&format!("mgrid({n}, b=1)"), &mut prng);
+            promised(
+                &format!("surficial(groups=3, n={n}, fallback=balanced)"),
+                &mut prng,
+            );
+            promised(&format!("affine({n}, groups=2)"), &mut prng);
+        }
+    }
+
+    fn promised(text: &str, prng: &mut crate::Prng) {
+        let Ok(built) = built(text, None) else { return };
+        let report = check(&built.system, None);
+        assert!(report.ok(), "{text}: {report:?}");
+        for family in built.system.families() {
+            let n = family.nodes();
+            let avoid = NodeSet::of(n, (0..n).filter(|_| prng.chance(0.2)));
+            let live = avoid.complement();
+            match crate::pick(family.as_ref(), &avoid, None, prng) {
+                Some(quorum) => {
+                    assert!(quorum.is_subset(&live), "{text}: {quorum} uses {avoid}");
+                    assert!(family.contains_quorum(&quorum), "{text}: {quorum}");
+                }
+                None => assert!(
+                    !family.contains_quorum(&live),
+                    "{text}: missed one in {live}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn completions_are_nondominated() {
+        for inner in [
+            "grid(9)",
+            "plane(7)",
+            "wheel(6)",
+            "triangular(9)",
+            "majority(6)",
+            "tree(8)",
+        ] {
+            let built = built(&format!("complete({inner})"), None).unwrap();
+            let report = check(&built.system, None);
+            let found = report
+                .properties
+                .iter()
+                .find(|property| property.name == "nondominated");
+            assert_eq!(found.unwrap().verdict, Verdict::Holds, "{inner}");
+        }
+    }
+
+    #[test]
+    fn sizes_come_from_the_text_or_the_cluster() {
+        assert_eq!(built("majority", Some(7)).unwrap().system.nodes(), 7);
+        assert_eq!(built("majority(7)", Some(7)).unwrap().system.nodes(), 7);
+        assert!(matches!(
+            built("majority(7)", Some(8)),
+            Err(BuildError::OtherSize { .. })
+        ));
+        assert!(matches!(
+            built("majority", None),
+            Err(BuildError::NoSize { .. })
+        ));
+        let composed = built("compose(majority, grid(4))", Some(12)).unwrap();
+        assert_eq!(composed.system.families()[0].sizes().min, 6);
+        assert!(matches!(
+            built("compose(majority, grid(4))", Some(13)),
+            Err(BuildError::Uneven { .. })
+        ));
+    }
+
+    #[test]
+    fn what_does_not_intersect_is_loose() {
+        for text in [
+            "threshold(4, 2)",
+            "weighted(1,1,1,1, votes=2)",
+            "expr(a + b)",
+        ] {
+            assert!(
+                matches!(built(text, None).unwrap().system, System::Loose(_)),
+                "{text}"
+            );
+            let error = built(&format!("complete({text})"), None).unwrap_err();
+            assert!(matches!(error, BuildError::NoCoterie { .. }), "{error}");
+        }
+        let dictator = built("weighted(4,1,1, votes=3)", None).unwrap();
+        assert!(matches!(dictator.system, System::Coterie(_)));
+    }
+
+    #[test]
+    fn files_are_read_through_the_caller() {
+        let read = |path: &str| match path {
+            "good" => Ok("nodes: a b c\na b\nb c\na c\n".to_owned()),
+            "groups" => Ok("group red:\n1 2\n3 4\ngroup blue:\n1 3\n2 4\n".to_owned()),
+            "apart" => Ok("group red:\n1 2\ngroup blue:\n3 4\n".to_owned()),
+            _ => Err("there is no such file".to_owned()),
+        };
+        let build_file =
+            |path: &str| build(&text::parse(&format!("file({path})")).unwrap(), None, &read);
+        let good = build_file("good").unwrap();
+        assert_eq!(good.names.unwrap(), ["a", "b", "c"]);
+        assert!(matches!(good.system, System::Coterie(_)));
+        let groups = build_file("groups").unwrap();
+        assert_eq!(groups.groups.unwrap(), ["red", "blue"]);
+        assert!(matches!(groups.system, System::Groups(_)));
+        assert!(matches!(build_file("apart"), Err(BuildError::Groups(_))));
+        assert!(matches!(build_file("none"), Err(BuildError::File { .. })));
+    }
+}

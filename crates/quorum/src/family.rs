@@ -39,7 +39,8 @@ pub trait Family: Debug + Send + Sync {
     fn sizes(&self) -> Sizes;
 
     /// The quorum that the construction assigns to `site`, where it assigns one. It contains
-    /// `site` if the construction has the inclusion property.
+    /// `site` if the construction has the inclusion property, and for the sake of that it may
+    /// have a node more than a minimal quorum.
     fn own(&self, site: usize) -> Option<NodeSet> {
         let _ = site;
         None
@@ -146,7 +147,7 @@ pub struct Mass {
 /// wrong plan shows as a gap and never as a wrong answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadPlan {
-    /// The probability with which the strategy uses each node.
+    /// The probability with which the strategy uses each node, or an upper bound of it.
     pub loads: Vec<f64>,
     /// The certificate: not negative, of any scale.
     pub weights: Vec<f64>,
