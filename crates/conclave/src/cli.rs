@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -71,6 +72,17 @@ pub(crate) fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            if matches!(
+                error.kind(),
+                ErrorKind::ValueValidation | ErrorKind::InvalidValue
+            ) {
+                // A wrong value is told in one line, like any other bad input.
+                let text = error.to_string();
+                let lines = text.lines().take_while(|line| !line.is_empty());
+                let lines: Vec<&str> = lines.map(str::trim).collect();
+                anstream::eprintln!("{}", lines.join(" "));
+                return ExitCode::from(code);
+            }
             // Help goes to standard output, complaints to standard error; a closed pipe is fine.
             let _ = error.print();
             return ExitCode::from(code);

@@ -109,15 +109,10 @@ impl Target {
 /// Builds the system that a text names.
 pub(crate) fn system(text: &str, nodes: Option<usize>) -> Result<Built, Failure> {
     let spec = text::parse(text).map_err(|error| {
-        let before = text
-            .get(..error.at)
-            .map_or(0, |before| before.chars().count());
-        let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-        let mut message = format!("'{shown}', character {}: {error}", before + 1);
         if io::stderr().is_terminal() {
-            message = format!("{message}\n{}", error.pointer(text));
+            return Failure::Input(format!("{error}\n{}", error.pointer(text)));
         }
-        Failure::Input(message)
+        Failure::input(error)
     })?;
     build(&spec, nodes, &read_file).map_err(Failure::input)
 }
