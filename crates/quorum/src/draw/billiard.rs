@@ -8,7 +8,7 @@ use crate::{NodeSet, Prng};
 use super::frame::{Entry, SAMPLE, Sheet};
 use super::grids::{AXIS, axis, put_spares};
 use super::palette::{EDGE, FIRST_DARK, GREY, PLAIN, SECOND};
-use super::scene::{Lettering, Scene, Spot};
+use super::scene::{Lettering, ROOM, Scene, Spot};
 use super::svg::{Point, Svg};
 
 /// A cell of the board: row and column from 1.
@@ -21,7 +21,7 @@ pub(super) fn draw(scene: &Scene<'_>, billiard: &Billiard) -> Sheet {
     let view = View {
         scene,
         board,
-        pitch: scene.cell(q, q),
+        pitch: scene.cell_in(ROOM, 0.0, q, q),
     };
     let side = |pitch: f64| 2.0 * AXIS + q as f64 * pitch;
     let mut sheet = Sheet {

@@ -34,12 +34,7 @@ fn lattice(scene: &Scene<'_>, nodes: usize, cols: usize) -> Result<Sheet, DrawEr
     let rows = nodes.div_ceil(cols.max(1));
     limit("columns", cols, LINES_MAX)?;
     limit("rows", rows, LINES_MAX)?;
-    let cell = scene.cell(cols, rows);
-    let gap = if cell.0 > 12.0 && cell.1 > 12.0 {
-        4.0
-    } else {
-        1.0
-    };
+    let (cell, gap) = scene.cell(cols, rows);
     let pitch = (cell.0 + gap, cell.1 + gap);
     let place = |node: usize| {
         let (row, col) = (node / cols, node % cols);

@@ -16,6 +16,8 @@ pub(super) struct Scene<'a> {
     /// The quorum shown, and whether the construction assigns it to `site`.
     pub(super) first: Option<NodeSet>,
     pub(super) own: bool,
+    /// Whether the quorum was found for the site.
+    pub(super) found: bool,
     pub(super) second: Option<NodeSet>,
     pub(super) dead: NodeSet,
     pub(super) heat: Option<&'a [f64]>,
@@ -130,6 +132,7 @@ impl<'a> Scene<'a> {
             site: options.site,
             first,
             own,
+            found: options.quorum.is_none(),
             second: options.second.clone(),
             dead: NodeSet::of(nodes, options.dead.iter()),
             heat: loads,
@@ -183,17 +186,23 @@ impl<'a> Scene<'a> {
     }
 
     /// The size of a node's box where `across` of them stand side by side and `down` one above
-    /// the other.
-    pub(super) fn cell(&self, across: usize, down: usize) -> Point {
+    /// the other, in steps that are wider by `gap` each and take at most `room`.
+    pub(super) fn cell_in(&self, room: f64, gap: f64, across: usize, down: usize) -> Point {
         let (wide, high) = self.ideal();
-        let width = wide.min(ROOM / across.max(1) as f64);
-        let height = high.min(ROOM / down.max(1) as f64);
+        let width = wide.min(room / across.max(1) as f64 - gap);
+        let height = high.min(room / down.max(1) as f64 - gap);
         // Without labels a box need not be wider than high.
         if self.font(width, height).is_none() {
-            let side = width.min(height).max(3.0);
+            let side = width.min(height).max(1.0);
             return (side, side);
         }
         (width, height)
+    }
+
+    /// The same with a usual gap, and that gap.
+    pub(super) fn cell(&self, across: usize, down: usize) -> (Point, f64) {
+        let gap = if across.max(down) > 90 { 0.8 } else { 4.0 };
+        (self.cell_in(ROOM, gap, across, down), gap)
     }
 
     /// Draws a node with its label.
@@ -428,15 +437,13 @@ fn quorum_of(family: &dyn Family, site: usize) -> Result<(NodeSet, bool), DrawEr
 }
 
 fn labels(built: &Built) -> Vec<String> {
-    match &built.names {
-        Some(names) => names
-            .iter()
-            .map(|name| fit(name, NAME_WIDTH, LABEL))
-            .collect(),
-        None => (1..=built.system.nodes())
-            .map(|node| node.to_string())
-            .collect(),
-    }
+    let names = built.names.as_deref().unwrap_or_default();
+    (0..built.system.nodes())
+        .map(|node| match names.get(node) {
+            Some(name) => fit(name, NAME_WIDTH, LABEL),
+            None => (node + 1).to_string(),
+        })
+        .collect()
 }
 
 /// The second line of each node: its load, or its votes where the text gives nodes votes.
