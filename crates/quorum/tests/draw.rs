@@ -1,5 +1,7 @@
 //! Pictures: well formed, complete, and the same each time.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+
 use std::collections::BTreeSet;
 
 use conclave_quorum::build::{Built, build};

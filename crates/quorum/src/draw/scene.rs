@@ -5,7 +5,7 @@ use crate::text::{self, Spec};
 use crate::{Family, NodeSet};
 
 use super::palette::{self, BOTH, DEAD, DOWN, EDGE, FIRST, INK, PLAIN, SECOND};
-use super::svg::{Point, Svg, fit, text_width};
+use super::svg::{Point, Svg, fit, num, text_width};
 use super::{ANTIPODAL_MAX, DrawError, DrawOptions};
 
 /// A system and what to show of it.
@@ -97,7 +97,9 @@ impl Look {
         };
         format!(
             r#"fill="{}" stroke="{}" stroke-width="{}"{dash}"#,
-            self.fill, self.stroke, self.width
+            self.fill,
+            self.stroke,
+            num(self.width)
         )
     }
 }
@@ -191,12 +193,12 @@ impl<'a> Scene<'a> {
         let (wide, high) = self.ideal();
         let width = wide.min(room / across.max(1) as f64 - gap);
         let height = high.min(room / down.max(1) as f64 - gap);
-        // Without labels a box need not be wider than high.
-        if self.font(width, height).is_none() {
-            let side = width.min(height).max(1.0);
-            return (side, side);
+        if self.font(width, height).is_some() {
+            return (width, height);
         }
-        (width, height)
+        // Without labels boxes are about square; a little length makes thin ones visible.
+        let longest = 3.0 * width.min(height);
+        (width.min(longest).max(1.0), height.min(longest).max(1.0))
     }
 
     /// The same with a usual gap, and that gap.
@@ -224,10 +226,15 @@ impl<'a> Scene<'a> {
                 class.push_str(word);
             }
         }
+        let mut look = self.look(node);
+        if spot.size.0.min(spot.size.1) < 10.0 {
+            // Borders must not hide the colours of small boxes.
+            look.width *= 0.4;
+        }
         let attributes = format!(
             r#"class="{class}" data-node="{}" {}"#,
             node + 1,
-            self.look(node).attributes()
+            look.attributes()
         );
         let hover = match self.heat {
             Some(loads) => format!("{}: load {}", self.name(node), load_text(loads[node])),
