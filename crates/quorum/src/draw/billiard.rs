@@ -203,6 +203,7 @@ fn stroke(svg: &mut Svg, points: &[Point], class: &str, (colour, width): (&str, 
     );
     svg.polyline(points, &attributes);
     let solid = format!(r#"fill="{colour}""#);
+    let width = width.max(3.5);
     if let Some(start) = points.first() {
         svg.circle(*start, width * 1.1, &solid);
     }

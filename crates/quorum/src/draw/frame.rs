@@ -3,7 +3,7 @@
 use crate::build::Shape;
 use crate::{NodeSet, System};
 
-use super::palette::{self, BOTH, DEAD, EDGE, FIRST, GREY, INK, PLAIN, SECOND};
+use super::palette::{self, BOTH, DEAD, EDGE, FIRST, GREY, INK, OWNER, OWNER_HOT, PLAIN, SECOND};
 use super::scene::{Scene, load_text};
 use super::svg::{Point, Svg, fit, text_width};
 
@@ -152,9 +152,10 @@ fn common_entries(scene: &Scene<'_>) -> Vec<Entry> {
         entries.push(colour(SECOND, "second quorum"));
     }
     if let Some(site) = scene.site {
-        let attributes = r##"fill="#ffffff" stroke="#000000" stroke-width="3""##;
+        let border = if hot { OWNER_HOT } else { OWNER };
+        let attributes = format!(r##"fill="#ffffff" stroke="{border}" stroke-width="3""##);
         entries.push(Entry::node(
-            attributes,
+            &attributes,
             format!("site {}", scene.name(site)),
         ));
     }

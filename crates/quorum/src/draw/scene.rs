@@ -4,7 +4,7 @@ use crate::build::{Built, Shape};
 use crate::text::{self, Spec};
 use crate::{Family, NodeSet};
 
-use super::palette::{self, BOTH, DEAD, DOWN, EDGE, FIRST, INK, PLAIN, SECOND};
+use super::palette::{self, BOTH, DEAD, DOWN, EDGE, FIRST, INK, OWNER, OWNER_HOT, PLAIN, SECOND};
 use super::svg::{Point, Svg, fit, num, text_width};
 use super::{ANTIPODAL_MAX, DrawError, DrawOptions};
 
@@ -257,7 +257,8 @@ impl<'a> Scene<'a> {
                 node + 1,
                 (spot.size.1 / 10.0).clamp(1.0, 3.0)
             );
-            let size = (spot.size.0 * 0.9, spot.size.1 * 0.9);
+            let part = if spot.round { 0.68 } else { 0.9 };
+            let size = (spot.size.0 * part, spot.size.1 * part);
             svg.cross(spot.at, size, &attributes);
         }
         let Some(size) = self.font(spot.size.0, spot.size.1) else {
@@ -330,7 +331,8 @@ impl<'a> Scene<'a> {
             (None, None) => (PLAIN.to_owned(), INK),
         };
         let (stroke, width) = match (owner, self.heat, colour) {
-            (true, _, _) => ("#000000", 3.0),
+            (true, None, _) => (OWNER, 3.0),
+            (true, Some(_), _) => (OWNER_HOT, 4.0),
             (false, Some(_), Some(colour)) => (colour, 4.0),
             _ => (EDGE, 1.0),
         };
