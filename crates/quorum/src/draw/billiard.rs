@@ -143,7 +143,8 @@ impl View<'_> {
             let look = self.scene.look(site);
             let quorum = if self.scene.in_first(site) { " in" } else { "" };
             let attributes = format!(
-                r#"class="shared{quorum}" data-node="{}" fill="{}" fill-opacity="0.45" stroke="{EDGE}" stroke-dasharray="2 3""#,
+                "class=\"shared{quorum}\" data-node=\"{}\" fill=\"{}\" fill-opacity=\"0.45\" \
+                 stroke=\"{EDGE}\" stroke-dasharray=\"2 3\"",
                 site + 1,
                 look.fill,
             );
@@ -168,7 +169,8 @@ impl View<'_> {
     fn faint(&self, svg: &mut Svg, path: &[Cell]) {
         let points: Vec<Point> = path.iter().map(|cell| self.centre(*cell)).collect();
         let attributes = format!(
-            r#"class="antipodal" fill="none" stroke="{GREY}" stroke-opacity="0.45" stroke-width="1.5""#
+            "class=\"antipodal\" fill=\"none\" stroke=\"{GREY}\" stroke-opacity=\"0.45\" \
+             stroke-width=\"1.5\""
         );
         svg.polyline(&points, &attributes);
     }
@@ -199,7 +201,8 @@ fn stroke(svg: &mut Svg, points: &[Point], class: &str, (colour, width): (&str, 
         format!(r#"class="{class}" "#)
     };
     let attributes = format!(
-        r#"{class}fill="none" stroke="{colour}" stroke-width="{width:.1}" stroke-opacity="0.65" stroke-linejoin="round""#
+        "{class}fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width:.1}\" \
+         stroke-opacity=\"0.65\" stroke-linejoin=\"round\""
     );
     svg.polyline(points, &attributes);
     let solid = format!(r#"fill="{colour}""#);

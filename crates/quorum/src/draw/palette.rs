@@ -12,8 +12,8 @@ pub(super) const BOTH: &str = "#009e73";
 pub(super) const OWNER: &str = "#000000";
 /// The same in a heat map, where black would not show.
 pub(super) const OWNER_HOT: &str = "#cc79a7";
-/// Down.
-pub(super) const DEAD: &str = "#d55e00";
+/// Down: a darker vermilion, which shows on orange too.
+pub(super) const DEAD: &str = "#9e2a00";
 /// The ground of a node that is down and in no quorum shown.
 pub(super) const DOWN: &str = "#e0e0e0";
 /// A node of no quorum shown.
