@@ -7,8 +7,8 @@ use crate::{NodeSet, Prng};
 
 use super::frame::{Entry, SAMPLE, Sheet};
 use super::grids::{AXIS, axis, put_spares};
-use super::palette::{EDGE, FIRST_DARK, GREY, PLAIN, SECOND};
-use super::scene::{Lettering, Scene, Spot};
+use super::palette::{EDGE, FIRST, FIRST_DARK, GREY, PLAIN, SECOND};
+use super::scene::{Lettering, ROOM, Scene, Spot};
 use super::svg::{Point, Svg};
 
 /// A cell of the board: row and column from 1.
@@ -21,7 +21,7 @@ pub(super) fn draw(scene: &Scene<'_>, billiard: &Billiard) -> Sheet {
     let view = View {
         scene,
         board,
-        pitch: scene.cell(q, q),
+        pitch: scene.cell_in(ROOM, 0.0, q, q),
     };
     let side = |pitch: f64| 2.0 * AXIS + q as f64 * pitch;
     let mut sheet = Sheet {
@@ -37,27 +37,35 @@ pub(super) fn draw(scene: &Scene<'_>, billiard: &Billiard) -> Sheet {
     for further in further_paths(board, path.as_deref(), scene.antipodal) {
         view.faint(&mut sheet.body, &further);
     }
-    let thick = (view.pitch.0.min(view.pitch.1) / 6.0).clamp(2.0, 6.0);
+    // A load is read through the path, so that is thin and light there.
+    let (thick, colour) = match scene.heat {
+        Some(_) => (2.0, FIRST),
+        None => (
+            (view.pitch.0.min(view.pitch.1) / 6.0).clamp(2.0, 6.0),
+            FIRST_DARK,
+        ),
+    };
     if let Some(other) = &other {
         view.path(&mut sheet.body, other, "path second", (SECOND, thick));
     }
     if let Some(path) = &path {
-        view.path(&mut sheet.body, path, "path", (FIRST_DARK, thick));
+        view.path(&mut sheet.body, path, "path", (colour, thick));
     }
     view.labels(&mut sheet.body);
-    entries(&view, &mut sheet, path.is_some(), other.is_some());
+    let colour = path.is_some().then_some(colour);
+    entries(&view, &mut sheet, colour, other.is_some());
     put_spares(scene, &mut sheet);
     sheet
 }
 
 /// Explains paths and folded cells.
-fn entries(view: &View<'_>, sheet: &mut Sheet, path: bool, other: bool) {
+fn entries(view: &View<'_>, sheet: &mut Sheet, path: Option<&str>, other: bool) {
     let legend = &mut sheet.legend;
-    for (drawn, colour, text) in [
-        (path, FIRST_DARK, "its path, from the dot to the arrow"),
-        (other, SECOND, "path of the second quorum"),
+    for (colour, text) in [
+        (path, "its path, from the dot to the arrow"),
+        (other.then_some(SECOND), "path of the second quorum"),
     ] {
-        if drawn {
+        if let Some(colour) = colour {
             let mut sample = Svg::new();
             let (w, h) = SAMPLE;
             let ends = [(5.0, h / 2.0), (w - 4.0, h / 2.0)];
@@ -67,7 +75,7 @@ fn entries(view: &View<'_>, sheet: &mut Sheet, path: bool, other: bool) {
     }
     if view.scene.antipodal > 0 {
         let attributes = format!(r#"stroke="{GREY}" stroke-width="1.5""#);
-        let text = if path {
+        let text = if path.is_some() {
             "other paths with the same ends"
         } else {
             "some antipodal paths"
@@ -135,7 +143,8 @@ impl View<'_> {
             let look = self.scene.look(site);
             let quorum = if self.scene.in_first(site) { " in" } else { "" };
             let attributes = format!(
-                r#"class="shared{quorum}" data-node="{}" fill="{}" fill-opacity="0.45" stroke="{EDGE}" stroke-dasharray="2 3""#,
+                "class=\"shared{quorum}\" data-node=\"{}\" fill=\"{}\" fill-opacity=\"0.45\" \
+                 stroke=\"{EDGE}\" stroke-dasharray=\"2 3\"",
                 site + 1,
                 look.fill,
             );
@@ -151,7 +160,7 @@ impl View<'_> {
             let chosen = self.scene.in_first(site) || self.scene.in_second(site);
             let lettering = Lettering {
                 light: self.is_shared(cell, site),
-                plate: chosen || self.scene.antipodal > 0,
+                plate: (chosen || self.scene.antipodal > 0) && self.scene.heat.is_none(),
             };
             self.scene.label_as(svg, site, &self.spot(cell), lettering);
         }
@@ -160,7 +169,8 @@ impl View<'_> {
     fn faint(&self, svg: &mut Svg, path: &[Cell]) {
         let points: Vec<Point> = path.iter().map(|cell| self.centre(*cell)).collect();
         let attributes = format!(
-            r#"class="antipodal" fill="none" stroke="{GREY}" stroke-opacity="0.45" stroke-width="1.5""#
+            "class=\"antipodal\" fill=\"none\" stroke=\"{GREY}\" stroke-opacity=\"0.45\" \
+             stroke-width=\"1.5\""
         );
         svg.polyline(&points, &attributes);
     }
@@ -191,10 +201,12 @@ fn stroke(svg: &mut Svg, points: &[Point], class: &str, (colour, width): (&str, 
         format!(r#"class="{class}" "#)
     };
     let attributes = format!(
-        r#"{class}fill="none" stroke="{colour}" stroke-width="{width:.1}" stroke-opacity="0.65" stroke-linejoin="round""#
+        "{class}fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width:.1}\" \
+         stroke-opacity=\"0.65\" stroke-linejoin=\"round\""
     );
     svg.polyline(points, &attributes);
     let solid = format!(r#"fill="{colour}""#);
+    let width = width.max(3.5);
     if let Some(start) = points.first() {
         svg.circle(*start, width * 1.1, &solid);
     }

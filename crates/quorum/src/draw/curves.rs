@@ -204,12 +204,7 @@ impl Plot {
         match self.scale {
             Scale::LogFailure => {
                 let decades = self.floor.log10().round() as i32;
-                let step = (-decades / 10 + 1) as usize;
-                (decades..=0)
-                    .rev()
-                    .step_by(step)
-                    .map(|power| 10f64.powi(power))
-                    .collect()
+                (decades..=0).map(|power| 10f64.powi(power)).collect()
             }
             Scale::Availability => even_steps(self.floor, self.top, 10),
         }

@@ -1,9 +1,9 @@
 //! The frame of every picture: title above, legend below.
 
-use crate::NodeSet;
 use crate::build::Shape;
+use crate::{NodeSet, System};
 
-use super::palette::{self, BOTH, DEAD, EDGE, FIRST, GREY, INK, PLAIN, SECOND};
+use super::palette::{self, BOTH, DEAD, EDGE, FIRST, GREY, INK, OWNER, OWNER_HOT, PLAIN, SECOND};
 use super::scene::{Scene, load_text};
 use super::svg::{Point, Svg, fit, text_width};
 
@@ -152,13 +152,15 @@ fn common_entries(scene: &Scene<'_>) -> Vec<Entry> {
         entries.push(colour(SECOND, "second quorum"));
     }
     if let Some(site) = scene.site {
-        let attributes = r##"fill="#ffffff" stroke="#000000" stroke-width="3""##;
+        let border = if hot { OWNER_HOT } else { OWNER };
+        let attributes = format!(r##"fill="#ffffff" stroke="{border}" stroke-width="3""##);
         entries.push(Entry::node(
-            attributes,
+            &attributes,
             format!("site {}", scene.name(site)),
         ));
     }
-    if !hot {
+    let others = (0..scene.nodes).any(|node| !scene.in_first(node) && !scene.in_second(node));
+    if !hot && others {
         let shown = scene.first.is_some() || scene.second.is_some();
         let text = if shown { "other node" } else { "node" };
         entries.push(colour(PLAIN, text));
@@ -189,10 +191,21 @@ fn common_entries(scene: &Scene<'_>) -> Vec<Entry> {
 }
 
 fn first_name(scene: &Scene<'_>) -> String {
+    let quorum = match (&scene.built.system, scene.group) {
+        (System::Groups(_), Some(group)) if scene.found => {
+            format!("quorum of group {}", scene.group_name(group))
+        }
+        (System::Groups(_), None) if scene.found => "exclusive quorum".to_owned(),
+        _ => "quorum".to_owned(),
+    };
     match scene.site {
-        Some(site) if scene.own => format!("quorum of site {}", scene.name(site)),
-        Some(site) => format!("quorum with site {}", scene.name(site)),
-        None => "quorum".to_owned(),
+        Some(site) if scene.own && quorum == "quorum" => {
+            format!("quorum of site {}", scene.name(site))
+        }
+        Some(site) if scene.in_first(site) => {
+            format!("{quorum} with site {}", scene.name(site))
+        }
+        _ => quorum,
     }
 }
 

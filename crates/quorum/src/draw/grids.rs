@@ -7,7 +7,7 @@ use crate::{Family as _, NodeSet};
 use super::frame::{Entry, Sheet};
 use super::palette::{FIRST_DARK, GREY, SECOND};
 use super::scene::{Scene, Spot};
-use super::svg::{Point, Svg};
+use super::svg::{Point, Svg, num};
 use super::{DrawError, limit};
 
 /// The most rows, and the most columns.
@@ -34,12 +34,7 @@ fn lattice(scene: &Scene<'_>, nodes: usize, cols: usize) -> Result<Sheet, DrawEr
     let rows = nodes.div_ceil(cols.max(1));
     limit("columns", cols, LINES_MAX)?;
     limit("rows", rows, LINES_MAX)?;
-    let cell = scene.cell(cols, rows);
-    let gap = if cell.0 > 12.0 && cell.1 > 12.0 {
-        4.0
-    } else {
-        1.0
-    };
+    let (cell, gap) = scene.cell(cols, rows);
     let pitch = (cell.0 + gap, cell.1 + gap);
     let place = |node: usize| {
         let (row, col) = (node / cols, node % cols);
@@ -62,16 +57,17 @@ fn lattice(scene: &Scene<'_>, nodes: usize, cols: usize) -> Result<Sheet, DrawEr
     ];
     for (set, colour, name, inset) in sets {
         let Some(set) = set else { continue };
-        let attributes = format!(r#"fill="none" stroke="{colour}" stroke-width="2.5""#);
+        let thick = num((pitch.0.min(pitch.1) / 10.0).clamp(0.6, 2.5));
+        let attributes = format!(r#"fill="none" stroke="{colour}" stroke-width="{thick}""#);
         let lines = full_lines(set, nodes, cols);
         for (from, to) in &lines {
             let (a, b) = (place(*from), place(*to));
             let centre = (f64::midpoint(a.0, b.0), f64::midpoint(a.1, b.1));
             let size = (
-                b.0 - a.0 + pitch.0 - 2.0 * inset,
-                b.1 - a.1 + pitch.1 - 2.0 * inset,
+                b.0 - a.0 + pitch.0 - inset * gap / 2.0,
+                b.1 - a.1 + pitch.1 - inset * gap / 2.0,
             );
-            svg.rect(centre, size, 5.0, &attributes);
+            svg.rect(centre, size, gap, &attributes);
         }
         if !lines.is_empty() {
             let text = format!("a full row or column of the {name}");

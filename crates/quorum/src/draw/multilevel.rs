@@ -142,8 +142,7 @@ impl<'a> Plan<'a> {
         let room = ROOM - levels as f64 * step;
         let pitch = (room / largest as f64).min(wide + 4.0);
         // A row of a flat system may have to be broken.
-        let (wide, per_line) = if pitch < 12.0 || scene.font(pitch - 4.0, high).is_none() {
-            let wide = wide.min(36.0);
+        let (wide, per_line) = if pitch < 0.85 * wide {
             (wide, ((room / (wide + 4.0)) as usize).clamp(1, largest))
         } else {
             (pitch - 4.0, largest)

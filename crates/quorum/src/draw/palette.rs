@@ -8,8 +8,12 @@ pub(super) const FIRST_DARK: &str = "#0072b2";
 pub(super) const SECOND: &str = "#e69f00";
 /// Where the two meet.
 pub(super) const BOTH: &str = "#009e73";
-/// Down.
-pub(super) const DEAD: &str = "#d55e00";
+/// The border of the site whose quorum is shown.
+pub(super) const OWNER: &str = "#000000";
+/// The same in a heat map, where black would not show.
+pub(super) const OWNER_HOT: &str = "#cc79a7";
+/// Down: a darker vermilion, which shows on orange too.
+pub(super) const DEAD: &str = "#9e2a00";
 /// The ground of a node that is down and in no quorum shown.
 pub(super) const DOWN: &str = "#e0e0e0";
 /// A node of no quorum shown.

@@ -47,11 +47,12 @@ fn circle(scene: &Scene<'_>) -> Sheet {
         };
         let corners: Vec<Point> = set.iter().map(place).collect();
         let attributes = format!(
-            r#"fill="{fill}" fill-opacity="0.15" stroke="{stroke}" stroke-opacity="0.6" stroke-width="1.5""#
+            "fill=\"{fill}\" fill-opacity=\"0.15\" stroke=\"{stroke}\" stroke-opacity=\"0.6\" \
+             stroke-width=\"1.5\""
         );
         sheet.body.polygon(&corners, &attributes);
         if scene.first.as_ref() == Some(set) {
-            let text = "the quorum's members, joined";
+            let text = "the members of a quorum, joined";
             sheet.legend.push(Entry::node(&attributes, text));
         }
     }

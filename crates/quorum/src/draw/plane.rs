@@ -95,21 +95,24 @@ fn matrix(scene: &Scene<'_>, plane: &Plane) -> Sheet {
         let spot = Spot::square((wide / 2.0 + 20.0, y), (wide, high));
         scene.node(svg, point, &spot);
     }
+    sheet.legend = entries(&first, &second);
+    sheet
+}
+
+fn entries(first: &NodeSet, second: &NodeSet) -> Vec<Entry> {
     let mut dot = Svg::new();
     dot.circle((15.0, 9.0), 6.0, &format!(r#"fill="{EDGE}""#));
-    sheet
-        .legend
-        .push(Entry::new(dot, "the node is on this line"));
+    let mut entries = vec![Entry::new(dot, "the node is on this line")];
     for (lines, colour, text) in [
-        (&first, FIRST, "line of the quorum"),
-        (&second, SECOND, "line of the second quorum"),
+        (first, FIRST, "line of the quorum"),
+        (second, SECOND, "line of the second quorum"),
     ] {
         if !lines.is_empty() {
             let attributes = format!(r#"fill="{colour}" fill-opacity="0.35""#);
-            sheet.legend.push(Entry::node(&attributes, text));
+            entries.push(Entry::node(&attributes, text));
         }
     }
-    sheet
+    entries
 }
 
 /// Thin lines between the cells.

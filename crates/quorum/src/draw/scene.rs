@@ -4,8 +4,8 @@ use crate::build::{Built, Shape};
 use crate::text::{self, Spec};
 use crate::{Family, NodeSet};
 
-use super::palette::{self, BOTH, DEAD, DOWN, EDGE, FIRST, INK, PLAIN, SECOND};
-use super::svg::{Point, Svg, fit, text_width};
+use super::palette::{self, BOTH, DEAD, DOWN, EDGE, FIRST, INK, OWNER, OWNER_HOT, PLAIN, SECOND};
+use super::svg::{Point, Svg, fit, num, text_width};
 use super::{ANTIPODAL_MAX, DrawError, DrawOptions};
 
 /// A system and what to show of it.
@@ -16,6 +16,8 @@ pub(super) struct Scene<'a> {
     /// The quorum shown, and whether the construction assigns it to `site`.
     pub(super) first: Option<NodeSet>,
     pub(super) own: bool,
+    /// Whether the quorum was found for the site.
+    pub(super) found: bool,
     pub(super) second: Option<NodeSet>,
     pub(super) dead: NodeSet,
     pub(super) heat: Option<&'a [f64]>,
@@ -95,7 +97,9 @@ impl Look {
         };
         format!(
             r#"fill="{}" stroke="{}" stroke-width="{}"{dash}"#,
-            self.fill, self.stroke, self.width
+            self.fill,
+            self.stroke,
+            num(self.width)
         )
     }
 }
@@ -130,6 +134,7 @@ impl<'a> Scene<'a> {
             site: options.site,
             first,
             own,
+            found: options.quorum.is_none(),
             second: options.second.clone(),
             dead: NodeSet::of(nodes, options.dead.iter()),
             heat: loads,
@@ -183,17 +188,23 @@ impl<'a> Scene<'a> {
     }
 
     /// The size of a node's box where `across` of them stand side by side and `down` one above
-    /// the other.
-    pub(super) fn cell(&self, across: usize, down: usize) -> Point {
+    /// the other, in steps that are wider by `gap` each and take at most `room`.
+    pub(super) fn cell_in(&self, room: f64, gap: f64, across: usize, down: usize) -> Point {
         let (wide, high) = self.ideal();
-        let width = wide.min(ROOM / across.max(1) as f64);
-        let height = high.min(ROOM / down.max(1) as f64);
-        // Without labels a box need not be wider than high.
-        if self.font(width, height).is_none() {
-            let side = width.min(height).max(3.0);
-            return (side, side);
+        let width = wide.min(room / across.max(1) as f64 - gap);
+        let height = high.min(room / down.max(1) as f64 - gap);
+        if self.font(width, height).is_some() {
+            return (width, height);
         }
-        (width, height)
+        // Without labels boxes are about square; a little length makes thin ones visible.
+        let longest = 3.0 * width.min(height);
+        (width.min(longest).max(1.0), height.min(longest).max(1.0))
+    }
+
+    /// The same with a usual gap, and that gap.
+    pub(super) fn cell(&self, across: usize, down: usize) -> (Point, f64) {
+        let gap = if across.max(down) > 90 { 0.8 } else { 4.0 };
+        (self.cell_in(ROOM, gap, across, down), gap)
     }
 
     /// Draws a node with its label.
@@ -215,10 +226,15 @@ impl<'a> Scene<'a> {
                 class.push_str(word);
             }
         }
+        let mut look = self.look(node);
+        if spot.size.0.min(spot.size.1) < 10.0 {
+            // Borders must not hide the colours of small boxes.
+            look.width *= 0.4;
+        }
         let attributes = format!(
             r#"class="{class}" data-node="{}" {}"#,
             node + 1,
-            self.look(node).attributes()
+            look.attributes()
         );
         let hover = match self.heat {
             Some(loads) => format!("{}: load {}", self.name(node), load_text(loads[node])),
@@ -241,7 +257,8 @@ impl<'a> Scene<'a> {
                 node + 1,
                 (spot.size.1 / 10.0).clamp(1.0, 3.0)
             );
-            let size = (spot.size.0 * 0.9, spot.size.1 * 0.9);
+            let part = if spot.round { 0.68 } else { 0.9 };
+            let size = (spot.size.0 * part, spot.size.1 * part);
             svg.cross(spot.at, size, &attributes);
         }
         let Some(size) = self.font(spot.size.0, spot.size.1) else {
@@ -314,7 +331,8 @@ impl<'a> Scene<'a> {
             (None, None) => (PLAIN.to_owned(), INK),
         };
         let (stroke, width) = match (owner, self.heat, colour) {
-            (true, _, _) => ("#000000", 3.0),
+            (true, None, _) => (OWNER, 3.0),
+            (true, Some(_), _) => (OWNER_HOT, 4.0),
             (false, Some(_), Some(colour)) => (colour, 4.0),
             _ => (EDGE, 1.0),
         };
@@ -428,15 +446,13 @@ fn quorum_of(family: &dyn Family, site: usize) -> Result<(NodeSet, bool), DrawEr
 }
 
 fn labels(built: &Built) -> Vec<String> {
-    match &built.names {
-        Some(names) => names
-            .iter()
-            .map(|name| fit(name, NAME_WIDTH, LABEL))
-            .collect(),
-        None => (1..=built.system.nodes())
-            .map(|node| node.to_string())
-            .collect(),
-    }
+    let names = built.names.as_deref().unwrap_or_default();
+    (0..built.system.nodes())
+        .map(|node| match names.get(node) {
+            Some(name) => fit(name, NAME_WIDTH, LABEL),
+            None => (node + 1).to_string(),
+        })
+        .collect()
 }
 
 /// The second line of each node: its load, or its votes where the text gives nodes votes.

@@ -199,7 +199,8 @@ impl<'a> Stairs<'a> {
             }
             let width = if shown { 3.0 * thin } else { thin };
             let attributes = format!(
-                r#"class="line" fill="none" stroke="{}" stroke-width="{width:.1}" stroke-linejoin="round""#,
+                "class=\"line\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width:.1}\" \
+                 stroke-linejoin=\"round\"",
                 palette::series(cartel)
             );
             svg.polyline(&self.bend(cartel, place), &attributes);

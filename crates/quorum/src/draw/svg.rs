@@ -126,7 +126,8 @@ impl Svg {
         let (x, y) = (num(at.0), num(at.1));
         let _ = writeln!(
             self.0,
-            r#"<text x="{x}" y="{y}" font-size="{}" text-anchor="middle" transform="rotate(-90 {x} {y})">{}</text>"#,
+            "<text x=\"{x}\" y=\"{y}\" font-size=\"{}\" text-anchor=\"middle\" \
+             transform=\"rotate(-90 {x} {y})\">{}</text>",
             num(size),
             escape(content),
         );

@@ -188,26 +188,35 @@ impl Tree {
 
     /// Draws the edges; those inside a quorum are thick.
     fn edges(&self, scene: &Scene<'_>, sheet: &mut Sheet, places: &[Point], states: &[[bool; 2]]) {
-        let mut thick = false;
+        let mut thick = [false; 2];
+        let wide = if self.branches.len() > 300 { 2.0 } else { 4.0 };
         for (place, branch) in self.branches.iter().enumerate() {
             for child in &branch.children {
                 let joined = [0, 1].map(|which| states[place][which] && states[*child][which]);
                 let loose = matches!(self.branches[*child].kind,
                     Kind::Node(node) if scene.spare.contains(node));
                 let attributes = match joined {
-                    [true, _] => format!(r#"class="edge" stroke="{FIRST_DARK}" stroke-width="4""#),
-                    [false, true] => format!(r#"stroke="{SECOND}" stroke-width="4""#),
+                    [true, _] => {
+                        format!(r#"class="edge" stroke="{FIRST_DARK}" stroke-width="{wide}""#)
+                    }
+                    [false, true] => format!(r#"stroke="{SECOND}" stroke-width="{wide}""#),
                     _ if loose => format!(r#"stroke="{FAINT}" stroke-dasharray="3 3""#),
                     _ => format!(r#"stroke="{EDGE}" stroke-width="1.2""#),
                 };
-                thick |= joined[0];
+                thick[0] |= joined[0];
+                thick[1] |= !joined[0] && joined[1];
                 sheet.body.line(places[place], places[*child], &attributes);
             }
         }
-        if thick {
-            let attributes = format!(r#"stroke="{FIRST_DARK}" stroke-width="4""#);
-            let text = "way down to what makes the quorum";
-            sheet.legend.push(Entry::line(&attributes, text));
+        for (drawn, colour, name) in [
+            (thick[0], FIRST_DARK, "quorum"),
+            (thick[1], SECOND, "second quorum"),
+        ] {
+            if drawn {
+                let attributes = format!(r#"stroke="{colour}" stroke-width="4""#);
+                let text = format!("way down to what makes the {name}");
+                sheet.legend.push(Entry::line(&attributes, text));
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::construct::walls::Walls;
 use super::frame::{Entry, Sheet};
 use super::grids::{AXIS, LINES_MAX, axis};
 use super::palette::{FIRST_DARK, SECOND};
-use super::scene::{Scene, Spot};
+use super::scene::{ROOM, Scene, Spot};
 use super::{DrawError, limit};
 
 /// Draws the wall.
@@ -15,10 +15,9 @@ pub(super) fn draw(scene: &Scene<'_>, walls: &Walls) -> Result<Sheet, DrawError>
     let widest = widest.unwrap_or(1);
     limit("bricks in a row", widest, LINES_MAX)?;
     limit("rows", walls.rows(), LINES_MAX)?;
-    let (w, h) = scene.cell(widest, walls.rows());
+    let ((w, h), gap) = scene.cell(widest, walls.rows());
     // Bricks are wider than high where there is room.
-    let w = w.max((1200.0 / widest as f64).min(1.5 * h));
-    let gap = if w > 12.0 && h > 12.0 { 4.0 } else { 1.0 };
+    let w = w.max((ROOM / widest as f64 - gap).min(1.5 * h));
     let (pitch, lift) = (w + gap, h + gap);
     let mut sheet = Sheet {
         size: (
