@@ -1,6 +1,8 @@
 //! The house rules that no compiler checks: which crate may use which, what the pure crates must
 //! not touch, and a few habits of the sources.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

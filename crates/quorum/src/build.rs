@@ -114,7 +114,8 @@ pub enum BuildError {
     },
     /// An expression with too many quorums.
     #[error(
-        "the expression has more than {EXPANDED_MAX} quorums: name each node once, or write fewer alternatives"
+        "the expression has more than {EXPANDED_MAX} quorums: name each node once, \
+         or write fewer alternatives"
     )]
     TooManyQuorums,
     /// A file could not be read or understood.

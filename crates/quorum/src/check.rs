@@ -568,9 +568,10 @@ mod tests {
             let report = check(&system, None);
             let (property, example) = report.failure().unwrap();
             assert_eq!(property.name, "intersection");
-            assert!(
-                matches!(example, Counterexample::Apart { pair, .. } if !pair.left.intersects(&pair.right))
-            );
+            let Counterexample::Apart { pair, .. } = example else {
+                panic!("{example}");
+            };
+            assert!(!pair.left.intersects(&pair.right));
         }
     }
 

@@ -3,8 +3,8 @@
 //! | type | promise |
 //! |---|---|
 //! | [`Coterie`] | any two quorums share a node |
-//! | [`Masking`] | any two quorums share at least `overlap` nodes, and some quorum avoids any `faults` nodes |
-//! | [`GroupSystem`] | quorums of different cartels share a node; within a cartel they may be disjoint |
+//! | [`Masking`] | any two share `overlap` nodes; some quorum avoids any `spared` nodes |
+//! | [`GroupSystem`] | quorums of different cartels share a node; within one they need not |
 //! | [`System::Loose`] | nothing |
 
 use std::sync::Arc;

@@ -69,7 +69,12 @@ pub(crate) fn measures_json(measures: &Measures) -> Value {
     } = measures;
     let finite = |value: f64| value.is_finite().then_some(value);
     json!({
-        "size": { "min": sizes.min, "max": sizes.max, "exact": sizes.exact, "mean": load.mean_size() },
+        "size": {
+            "min": sizes.min,
+            "max": sizes.max,
+            "exact": sizes.exact,
+            "mean": load.mean_size(),
+        },
         "quorums": measures.count.and_then(finite),
         "load": {
             "value": load.upper,

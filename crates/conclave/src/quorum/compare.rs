@@ -29,7 +29,8 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "P|A..B", conflicts_with = "down")]
     up: Option<Range>,
     /// How many probabilities of the range are computed
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=500))]
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=500))]
     points: u16,
     /// Draw the curves into this file, SVG or PNG by its name
     #[arg(long, value_name = "FILE")]

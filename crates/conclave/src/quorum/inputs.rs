@@ -51,10 +51,15 @@ impl FromStr for Range {
 #[derive(Debug, Args)]
 pub(crate) struct FaultArgs {
     /// The probability that a node is down
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     down: Option<Probability>,
     /// The probability that a node is up: the same as --down 1-P
-    #[arg(long, value_name = "P", conflicts_with = "down")]
+    #[arg(
+        long,
+        value_name = "P",
+        allow_negative_numbers = true,
+        conflicts_with = "down"
+    )]
     up: Option<Probability>,
     /// A file of 'node,p' lines: each node's own probability of being down
     #[arg(long, value_name = "FILE", conflicts_with_all = ["down", "up"])]
