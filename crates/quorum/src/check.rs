@@ -78,6 +78,9 @@ impl fmt::Display for Counterexample {
                     }
                 }
             }
+            Self::Contained { small, large } if small == large => {
+                write!(f, "{large} is listed twice")
+            }
             Self::Contained { small, large } => write!(f, "{large} contains the quorum {small}"),
             Self::Undecided(set) => {
                 write!(
@@ -451,12 +454,11 @@ fn effort(families: &[&dyn Family]) -> Property {
     let min = sizes.iter().map(|sizes| sizes.min).min().unwrap_or(0);
     let max = sizes.iter().map(|sizes| sizes.max).max().unwrap_or(0);
     let exact = sizes.iter().all(|sizes| sizes.exact);
-    let verdict = if min != max {
-        Verdict::Fails(Counterexample::Sizes(min, max))
-    } else if exact {
-        Verdict::Holds
-    } else {
-        Verdict::Unknown
+    let verdict = match (exact, min == max) {
+        (_, true) => Verdict::Holds,
+        (true, false) => Verdict::Fails(Counterexample::Sizes(min, max)),
+        // The largest size is a bound only.
+        (false, false) => Verdict::Unknown,
     };
     Property {
         name: "equal_effort",

@@ -96,7 +96,8 @@ pub struct Sizes {
     pub min: usize,
     /// Size of the largest minimal quorum.
     pub max: usize,
-    /// Whether both are exact; otherwise `max` is the largest that [`Family::cheapest`] gives.
+    /// Whether both are exact; otherwise no quorum is known to be smaller than `min`, and none is
+    /// larger than `max`.
     pub exact: bool,
 }
 

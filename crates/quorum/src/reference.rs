@@ -1,4 +1,4 @@
-//! Published figures beside computed ones: availability of billiard tiers, sizes for lying nodes.
+//! Reference figures, each found by a separate program, beside computed ones: availability of billiard tiers, sizes for lying nodes.
 //!
 //! The figures of multilevel hierarchies are in [`crate::measure::hierarchy`].
 
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_published_figure_is_met() {
+    fn every_reference_figure_is_met() {
         assert_eq!(byzantine().deviations(), []);
         assert_eq!(billiard(2_000, &mut quiet).deviations(), []);
     }

@@ -138,12 +138,7 @@ fn print(text: &str, system: &System, report: &Report) -> Result<(), Failure> {
         ]);
     }
     let degree = format!("at least {}", report.degree);
-    table.add_row([
-        "degree",
-        &degree,
-        "disjoint quorums found, of the group with fewest",
-        "",
-    ]);
+    table.add_row(["degree", &degree, "disjoint quorums found", ""]);
     output::print(&table)?;
     match report.failure() {
         None => output::line("\nok: no promised property fails"),

@@ -17,8 +17,9 @@
 //! Majority means more than half of the votes; each node has one vote, and node 1 has two if the
 //! number of nodes is even, so that of a set and its complement exactly one has the majority.
 //!
-//! In both group systems the added sets also meet every exclusive quorum, so those stay as they
-//! are. Where an exclusive quorum is made of quorums of two cartels that is no further demand: an
+//! In both group systems the added sets also meet every exclusive quorum. The balanced rule gives
+//! exclusive requests fallback sets too: the majorities that meet all base quorums; under the
+//! nondominated rule they keep their own quorums alone. Where an exclusive quorum is made of quorums of two cartels that is no further demand: an
 //! added set of cartel `c` meets all quorums of the other cartels, and of the two at least one is
 //! not `c`.
 
@@ -38,7 +39,14 @@ pub fn completion(coterie: &Coterie) -> Coterie {
 
 /// The group system in which every cartel has the majority sets that meet all it must meet.
 pub fn balanced(groups: &GroupSystem) -> GroupSystem {
-    enlarge(groups, &|index| {
+    // Exclusive requests may use a majority that meets every base quorum. It meets the added
+    // sets of the cartels, and others of its kind, because all of them are majorities.
+    let against = groups.cartels().iter().chain([groups.exclusive().family()]);
+    let rule = Rule::Majority {
+        against: against.cloned().collect(),
+    };
+    let exclusive = Arc::new(Fallback::new(groups.exclusive().family().clone(), rule));
+    let cartel_rule = |index: usize| {
         let others = groups.cartels().iter().enumerate();
         let others = others.filter(|(other, _)| *other != index);
         let exclusive = groups.exclusive().family();
@@ -48,26 +56,33 @@ pub fn balanced(groups: &GroupSystem) -> GroupSystem {
             .cloned()
             .collect();
         Rule::Majority { against }
-    })
+    };
+    enlarge(groups, &cartel_rule, exclusive)
 }
 
 /// The group system in which each cartel in turn has all sets that meet the quorums, as they are
 /// by then, of all other cartels.
 pub fn nondominated(groups: &GroupSystem) -> GroupSystem {
     let cartels: Arc<[Arc<dyn Family>]> = groups.cartels().into();
-    enlarge(groups, &|index| Rule::Turn {
+    let exclusive = groups.exclusive().family().clone();
+    let rule = |index| Rule::Turn {
         index,
         cartels: Arc::clone(&cartels),
-        exclusive: groups.exclusive().family().clone(),
-    })
+        exclusive: exclusive.clone(),
+    };
+    enlarge(groups, &rule, exclusive.clone())
 }
 
-fn enlarge(groups: &GroupSystem, rule: &dyn Fn(usize) -> Rule) -> GroupSystem {
+fn enlarge(
+    groups: &GroupSystem,
+    rule: &dyn Fn(usize) -> Rule,
+    exclusive: Arc<dyn Family>,
+) -> GroupSystem {
     let cartels = groups.cartels().iter().enumerate();
     let cartels = cartels
         .map(|(index, base)| Arc::new(Fallback::new(base.clone(), rule(index))) as Arc<dyn Family>)
         .collect();
-    GroupSystem::by_construction(cartels, groups.exclusive().family().clone())
+    GroupSystem::by_construction(cartels, exclusive)
 }
 
 /// A family enlarged by fallback quorums. The base family's quorums come first: they are sampled,

@@ -1,5 +1,5 @@
 //! Systems for lying nodes: thresholds with a large overlap, and grids of several rows and columns
-//! (the M-Grid of Malkhi and Reiter).
+//! (the M-Grid of Malkhi, Reiter and Wool).
 //!
 //! | rule | any two quorums share | some quorum avoids any |
 //! |---|---|---|

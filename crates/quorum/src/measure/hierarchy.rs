@@ -14,7 +14,7 @@
 //! | minimum delay | [`paper_delay`]; what a run really takes is [`true_delay`] |
 //!
 //! The paper's estimate of `k` is the chord of a concave function and far off: it is here to show
-//! that, and nothing uses it. The tables at the end put computed figures beside published ones.
+//! that, and nothing uses it. The tables at the end put computed figures beside reference ones.
 
 use std::collections::BTreeMap;
 use std::f64::consts::E;
@@ -276,26 +276,26 @@ pub fn true_delay(levels: usize, quorum: usize, send: f64, way: f64) -> f64 {
     paper_delay(levels, quorum, send, way) + late
 }
 
-/// A computed figure beside the published one.
+/// A computed figure beside the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// What this library computes.
     pub computed: f64,
-    /// The published figure.
+    /// The reference figure: from the paper's formulas, or found by a separate program.
     pub expected: f64,
-    /// How many decimals the published figure is given to.
+    /// How many decimals the reference figure is given to.
     pub decimals: u32,
     /// How far simulated figures may be apart by chance; 0 for computed ones.
     pub tolerance: f64,
 }
 
 impl Cell {
-    /// Computed minus published.
+    /// Computed minus reference.
     pub fn difference(&self) -> f64 {
         self.computed - self.expected
     }
 
-    /// Whether the computed figure rounds to the published one.
+    /// Whether the computed figure rounds to the reference.
     pub fn agrees(&self) -> bool {
         let unit = 10f64.powi(-i32::try_from(self.decimals).unwrap_or(i32::MAX));
         self.difference().abs() <= 0.5 * unit + 1e-9 + self.tolerance
@@ -311,7 +311,7 @@ pub struct TableRow {
     pub cells: Vec<Cell>,
 }
 
-/// Published figures beside computed ones.
+/// Reference figures beside computed ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// What the table shows.
@@ -490,7 +490,7 @@ fn by_level(prefix: &str) -> Vec<String> {
     (0..5).map(|level| format!("{prefix}l={level}")).collect()
 }
 
-/// Published and derived figures, as data.
+/// Published and separately computed figures, as data.
 pub mod reference {
     /// The number of nodes of figures 4 and the optimum.
     pub const NODES: usize = 1200;

@@ -49,8 +49,12 @@ impl<'a> Pricing<'a> {
     /// A rough count of the steps one pricing takes.
     pub(super) fn work(&self) -> u64 {
         let nodes = self.family.nodes() as u64;
-        self.listed
-            .map_or(nodes, |quorums| quorums.len() as u64 * (1 + nodes / 8))
+        match self.listed {
+            Some(quorums) => quorums.len() as u64 * (1 + nodes / 8),
+            None if self.exact() => nodes,
+            // A search, which asks many times whether a set contains a quorum.
+            None => 16 * nodes * nodes,
+        }
     }
 }
 
