@@ -128,7 +128,7 @@ fn node_sets(criterion: &mut Criterion) {
         .sample_size(20)
         .measurement_time(Duration::from_secs(1));
     group.bench_function("intersects", |bench| {
-        bench.iter(|| black_box(&a).intersects(&b))
+        bench.iter(|| black_box(&a).intersects(&b));
     });
     group.bench_function("union", |bench| bench.iter(|| black_box(&a).union(&b)));
     group.finish();

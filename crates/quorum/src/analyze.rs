@@ -68,8 +68,8 @@ pub struct Measures {
 pub struct Analysis {
     /// How many nodes there are.
     pub nodes: usize,
-    /// The system as a whole. For a group system: all groups equally busy, failure and resilience
-    /// of the worst cartel.
+    /// The system as a whole. For a group system: all groups equally busy; failure, resilience
+    /// and latency of the worst cartel.
     pub whole: Measures,
     /// The cartels of a group system, one each.
     pub cartels: Vec<Measures>,
@@ -231,6 +231,8 @@ fn together(nodes: usize, cartels: &[Measures], inputs: &Inputs) -> Measures {
         strategy,
         method: "each group by its own strategy",
     };
+    let latencies = cartels.iter().filter_map(|cartel| cartel.latency.as_ref());
+    let farthest = latencies.max_by(|a, b| a.nearest_p50.total_cmp(&b.nearest_p50));
     let pairs = |f: fn(&Measures) -> Option<f64>| cartels.iter().map(f).sum::<Option<f64>>();
     Measures {
         sizes: Sizes {
@@ -258,7 +260,7 @@ fn together(nodes: usize, cartels: &[Measures], inputs: &Inputs) -> Measures {
         ),
         failure,
         messages: messages::messages_of(&load),
-        latency: cartels.first().and_then(|cartel| cartel.latency.clone()),
+        latency: farthest.cloned(),
         load,
     }
 }

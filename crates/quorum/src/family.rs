@@ -82,6 +82,12 @@ pub trait Family: Debug + Send + Sync {
         None
     }
 
+    /// Whether of every set and its complement exactly one contains a quorum, where the
+    /// construction proves it: then the family is a coterie that no other dominates.
+    fn is_self_dual(&self) -> bool {
+        false
+    }
+
     /// The part of the family that is used while every node is up, if that is not the whole
     /// family. Load is measured there: the rest is for failures.
     fn primary(&self) -> Option<&dyn Family> {

@@ -1,4 +1,5 @@
-//! Reference figures, each found by a separate program, beside computed ones: availability of billiard tiers, sizes for lying nodes.
+//! Reference figures, each found by a separate program, beside computed ones: availability of
+//! billiard tiers, sizes for lying nodes.
 //!
 //! The figures of multilevel hierarchies are in [`crate::measure::hierarchy`].
 

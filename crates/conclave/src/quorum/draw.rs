@@ -84,7 +84,7 @@ impl Draw {
             ..DrawOptions::default()
         };
         if let Some(site) = self.site {
-            options.quorum = Some(own(site)?);
+            own(site)?;
             options.site = Some(super::node(site, nodes)?);
             options.second = self.with.map(own).transpose()?;
         } else if !self.heat {

@@ -19,7 +19,8 @@
 //!
 //! In both group systems the added sets also meet every exclusive quorum. The balanced rule gives
 //! exclusive requests fallback sets too: the majorities that meet all base quorums; under the
-//! nondominated rule they keep their own quorums alone. Where an exclusive quorum is made of quorums of two cartels that is no further demand: an
+//! nondominated rule they keep their own quorums alone. Where
+//! an exclusive quorum is made of quorums of two cartels that is no further demand: an
 //! added set of cartel `c` meets all quorums of the other cartels, and of the two at least one is
 //! not `c`.
 
@@ -324,6 +325,16 @@ impl Family for Fallback {
         let least = sizes.iter().map(|size| size.min).min()?;
         let known = sizes.iter().all(|size| size.exact) && least <= majority_size(self.nodes());
         known.then_some(least)
+    }
+
+    fn is_self_dual(&self) -> bool {
+        // Only the completion of a coterie asks for nothing but its own quorums.
+        match &self.rule {
+            Rule::Majority { against } => {
+                matches!(against.as_slice(), [only] if Arc::ptr_eq(only, &self.base))
+            }
+            Rule::Turn { .. } => false,
+        }
     }
 
     fn primary(&self) -> Option<&dyn Family> {

@@ -11,6 +11,18 @@ pub(crate) fn check(name: &str, family: &dyn Family) {
     sets(name, family, &quorums);
     choices(name, family, &quorums);
     loads(name, family, &quorums);
+    if family.is_self_dual() {
+        let full = NodeSet::full(family.nodes());
+        for mask in 0..1u64 << (family.nodes() - 1) {
+            let set = NodeSet::from_mask(family.nodes(), mask);
+            let other = full.difference(&set);
+            let sides = [&set, &other].map(|side| family.contains_quorum(side));
+            assert!(
+                sides[0] != sides[1],
+                "{name}: both or neither of {set} and its rest"
+            );
+        }
+    }
     if let Some(count) = family.count() {
         assert_eq!(count, quorums.len() as f64, "{name}: count");
     }

@@ -500,6 +500,10 @@ impl Family for Billiard {
         ((1.0 / load - 1e-9).ceil() >= middle.len() as f64).then_some(middle.len())
     }
 
+    fn is_self_dual(&self) -> bool {
+        self.tiers.contains(Tier::T4)
+    }
+
     fn primary(&self) -> Option<&dyn Family> {
         self.primary.as_deref().map(|family| family as &dyn Family)
     }

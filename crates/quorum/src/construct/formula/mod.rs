@@ -539,6 +539,16 @@ impl Family for Formula {
         Some(LoadPlan { loads, weights })
     }
 
+    fn is_self_dual(&self) -> bool {
+        self.steps.iter().all(|step| match step {
+            Step::Node(_) => true,
+            Step::Vote { votes, inputs, .. } => {
+                let total: u64 = inputs.iter().map(|(_, weight)| weight).sum();
+                2 * votes == total + 1
+            }
+        })
+    }
+
     fn transversal(&self) -> Option<usize> {
         Some(self.extreme_size(true, u64::min) as usize)
     }

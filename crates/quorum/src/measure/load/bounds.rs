@@ -202,7 +202,12 @@ impl Bounds {
             upper: self.upper,
             loads: self.loads,
             weights: self.weights,
-            strategy: self.strategy,
+            // Shares that are rounding errors of a solver are no part of the strategy.
+            strategy: {
+                let mut strategy = self.strategy;
+                strategy.retain(|(_, share)| *share > 1e-12);
+                strategy
+            },
             exact,
             method,
         }
