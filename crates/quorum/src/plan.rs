@@ -238,7 +238,7 @@ fn coteries(request: &Request) -> Vec<String> {
     if side * side == n && side > 1 {
         texts.push(format!("hgrid({side}x{side})"));
     }
-    for (parts, size) in splits(n) {
+    for (parts, size) in splits(request) {
         texts.push(format!("hierarchical({parts},{size})"));
     }
     if let Some(parts) = power_of_three(n) {
@@ -258,16 +258,34 @@ fn mean_down(request: &Request) -> f64 {
     })
 }
 
-/// The most even way to split `n` into equal parts of at least 3, odd parts first; and along the
+/// Two levels of votes: the most even way to split `n` into equal parts of at least 3, and the
 /// failure domains, where those are equal runs of nodes.
-fn splits(n: usize) -> Vec<(usize, usize)> {
+fn splits(request: &Request) -> Vec<(usize, usize)> {
+    let n = request.nodes;
     let even = (3..=n.isqrt())
         .rev()
         .find(|size| n.is_multiple_of(*size) && n / size >= 3);
-    even.map(|size| (n / size, size))
-        .into_iter()
-        .filter(|(parts, size)| (*parts, *size) != (3, 3))
-        .collect()
+    let mut splits: Vec<(usize, usize)> = even.map(|size| (n / size, size)).into_iter().collect();
+    splits.extend(domain_runs(request));
+    splits.retain(|split| *split != (3, 3));
+    splits.dedup();
+    splits
+}
+
+/// How many failure domains there are and of what size, if they are runs of equally many nodes
+/// that together are the cluster.
+fn domain_runs(request: &Request) -> Option<(usize, usize)> {
+    let domains = request.inputs.faults.as_ref()?.domains();
+    let size = domains.first()?.nodes.len();
+    let fits = domains.len() * size == request.nodes && domains.len() >= 3;
+    let mut runs: Vec<Vec<usize>> = domains
+        .iter()
+        .map(|domain| domain.nodes.iter().collect())
+        .collect();
+    runs.sort();
+    let straight = runs.concat().into_iter().eq(0..request.nodes);
+    let equal = runs.iter().all(|run| run.len() == size);
+    (fits && straight && equal).then_some((domains.len(), size))
 }
 
 fn power_of_three(n: usize) -> Option<usize> {
@@ -481,11 +499,16 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::failure::Faults;
+    use crate::NodeSet;
+    use crate::measure::failure::{Domain, FailureOptions, Faults};
 
     fn request(nodes: usize, favour: Favour) -> Request {
         let inputs = Inputs {
             faults: Some(Faults::uniform(nodes, 0.02).unwrap()),
+            options: FailureOptions {
+                samples: 5_000,
+                ..FailureOptions::default()
+            },
             ..Inputs::default()
         };
         Request {
@@ -531,6 +554,35 @@ mod tests {
                 .ranking
                 .iter()
                 .all(|choice| !choice.why.is_empty())
+        );
+    }
+
+    #[test]
+    fn votes_follow_failure_domains() {
+        let racks = |size: usize| -> Vec<Domain> {
+            let nodes = |rack: usize| NodeSet::of(20, rack * size..(rack + 1) * size);
+            let rack = |rack| Domain {
+                nodes: nodes(rack),
+                down: 0.05,
+            };
+            (0..20 / size).map(rack).collect()
+        };
+        let mut request = request(20, Favour::Balance);
+        request.inputs.faults = Some(Faults::new(vec![0.02; 20], racks(2)).unwrap());
+        let ranked = plan(&request, &mut quiet).unwrap().ranking;
+        assert!(
+            ranked
+                .iter()
+                .any(|choice| choice.system == "hierarchical(10,2)")
+        );
+        let mut mixed = racks(2);
+        mixed[0].nodes = NodeSet::of(20, [0, 5]);
+        request.inputs.faults = Some(Faults::new(vec![0.02; 20], mixed).unwrap());
+        let ranked = plan(&request, &mut quiet).unwrap().ranking;
+        assert!(
+            ranked
+                .iter()
+                .all(|choice| choice.system != "hierarchical(10,2)")
         );
     }
 
