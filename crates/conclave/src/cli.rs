@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Violation,
     /// Usage or bad input: one line, exit 2.
     Input(String),
+    /// A system that breaks the promise of its kind: a violation to `check`, bad input to others.
+    Broken(String),
     /// The reader of our output is gone: end quietly.
     Closed,
 }
@@ -99,7 +101,7 @@ pub(crate) fn run() -> ExitCode {
     match result {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Err(Failure::Violation) => ExitCode::from(1),
-        Err(Failure::Input(message)) => {
+        Err(Failure::Input(message) | Failure::Broken(message)) => {
             anstream::eprintln!("error: {message}");
             ExitCode::from(2)
         }

@@ -172,8 +172,13 @@ fn measure(
         Some(matrix) => Some(latency(family, matrix, &load, 1000, inputs.options.seed)?),
         None => None,
     };
+    let mut sizes = family.primary().unwrap_or(family).sizes();
+    if !sizes.exact {
+        let used = load.strategy.iter().map(|(quorum, _)| quorum.len());
+        sizes.min = used.fold(sizes.min, usize::min);
+    }
     Ok(Measures {
-        sizes: family.primary().unwrap_or(family).sizes(),
+        sizes,
         count: family.primary().unwrap_or(family).count(),
         resilience: resilience(family, progress),
         failure,

@@ -77,7 +77,7 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum BuildError {
     /// The text gives no size and no cluster is known.
-    #[error("'{form}' needs a number of nodes here: write {form}(n, …), for example {example}")]
+    #[error("'{form}' needs a number of nodes here, for example {example}; or give the cluster's")]
     NoSize {
         /// The form's name.
         form: &'static str,

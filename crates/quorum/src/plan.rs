@@ -111,6 +111,12 @@ pub fn plan(request: &Request, progress: &mut dyn FnMut(Progress)) -> Result<Pla
     if request.groups > 0 && request.faults > 0 {
         return Err(PlanError::GroupsWithLiars);
     }
+    if request.faults >= request.nodes && request.faults > 0 {
+        return Err(PlanError::Nothing {
+            nodes: request.nodes,
+            why: format!("with {} lying nodes none is left", request.faults),
+        });
+    }
     if request.favour == Favour::Latency && request.inputs.latency.is_none() {
         return Err(PlanError::NoLatency);
     }
@@ -169,7 +175,10 @@ fn measured(text: &str, request: &Request) -> Result<Choice, Refusal> {
     let no_files = |_: &str| Err("the planner reads no files".to_owned());
     let built = build(&spec, Some(request.nodes), &no_files)
         .map_err(|error: BuildError| Refusal::System(error.to_string()))?;
-    let analysis = analyze(&built, &request.inputs, &mut quiet).map_err(Refusal::Input)?;
+    let mut inputs = request.inputs.clone();
+    // Many systems are measured: none may take long.
+    inputs.options.diagram_nodes = inputs.options.diagram_nodes.min(DIAGRAM_NODES_MAX);
+    let analysis = analyze(&built, &inputs, &mut quiet).map_err(Refusal::Input)?;
     let messages = analysis
         .multilevel_messages
         .unwrap_or(analysis.whole.messages.maekawa_m);
@@ -343,6 +352,9 @@ impl Choice {
             .map(|latency| latency.nearest_p50)
     }
 }
+
+/// Nodes of a decision diagram while planning.
+const DIAGRAM_NODES_MAX: usize = 400_000;
 
 /// Failure probabilities below this are as good as any.
 const SURE: f64 = 1e-12;

@@ -23,7 +23,10 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let built = self.target.build()?;
+        let built = match self.target.build() {
+            Err(Failure::Broken(why)) => return self.broken(&why),
+            built => built?,
+        };
         self.register(&built.system, &built.text)?;
         let report = check(&built.system, built.given.as_deref());
         if self.json {
@@ -36,6 +39,20 @@ impl Check {
         } else {
             Err(Failure::Violation)
         }
+    }
+
+    /// A file whose groups do not meet: there is no system to look further at.
+    fn broken(&self, why: &str) -> Result<(), Failure> {
+        if self.json {
+            output::json(&json!({
+                "ok": false,
+                "properties": { "intersection": false },
+                "counterexample": { "property": "intersection", "text": why },
+            }))?;
+        } else {
+            output::line(format!("violation: intersection fails: {why}"))?;
+        }
+        Err(Failure::Violation)
     }
 
     fn register(&self, system: &System, text: &str) -> Result<(), Failure> {
@@ -55,6 +72,9 @@ impl Check {
             };
             let (name, cartel) = pair.rsplit_once('=').ok_or_else(wrong)?;
             let cartel: usize = cartel.parse().map_err(|_| wrong())?;
+            if name.is_empty() {
+                return Err(wrong());
+            }
             pairs.push((name.to_owned(), cartel.checked_sub(1).ok_or_else(wrong)?));
         }
         groups.register(pairs).map(|_| ()).map_err(Failure::input)

@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use clap::{Args, Subcommand, ValueEnum};
-use conclave_quorum::build::{Built, build};
+use conclave_quorum::build::{BuildError, Built, build};
+use conclave_quorum::construct::groups::GroupsError;
 use conclave_quorum::measure::Progress as Step;
 use conclave_quorum::{NodeSet, System, text};
 
@@ -114,7 +115,10 @@ pub(crate) fn system(text: &str, nodes: Option<usize>) -> Result<Built, Failure>
         }
         Failure::input(error)
     })?;
-    build(&spec, nodes, &read_file).map_err(Failure::input)
+    build(&spec, nodes, &read_file).map_err(|error| match error {
+        BuildError::Groups(GroupsError::Apart { .. }) => Failure::Broken(error.to_string()),
+        error => Failure::input(error),
+    })
 }
 
 /// Reads a file of moderate size, or says why not.

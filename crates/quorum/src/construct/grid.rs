@@ -251,7 +251,12 @@ impl Family for Grid {
         } else {
             col % self.full_rows()
         };
-        self.is_lean(row, col).then(|| self.quorum(row, col))
+        if self.is_lean(row, col) {
+            return Some(self.quorum(row, col));
+        }
+        // A narrow grid has one quorum; a site in it has no other.
+        let (row, col) = self.pairs().next()?;
+        Some(self.quorum(row, col)).filter(|quorum| quorum.contains(site))
     }
 
     fn visit(&self, visit: &mut dyn FnMut(&NodeSet) -> ControlFlow<()>) -> Option<ControlFlow<()>> {

@@ -112,7 +112,9 @@ pub fn parse_domains(text: &str, nodes: usize) -> Result<Vec<Domain>, TableError
         let down = line.number(down, "a probability from 0 to 1", is_probability)?;
         let mut set = NodeSet::new(nodes);
         for member in members.split_whitespace() {
-            set.insert(line.node(member, nodes)?);
+            if !set.insert(line.node(member, nodes)?) {
+                return Err(line.error("each node of a domain once", member));
+            }
         }
         if set.is_empty() {
             return Err(line.error("the domain's nodes apart by spaces", members));

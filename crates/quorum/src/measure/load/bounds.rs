@@ -115,7 +115,10 @@ impl Bounds {
         let mut order: Vec<usize> = (0..self.capacity.len()).collect();
         order.sort_by(|a, b| self.capacity[*b].total_cmp(&self.capacity[*a]));
         let mut weights = vec![1.0; self.capacity.len()];
-        for k in 0..min {
+        // Leaving nodes out helps only where some have more capacity than others.
+        let alike = self.capacity.iter().all(|c| *c == self.capacity[0]);
+        let most = if alike { min.min(1) } else { min.min(1000) };
+        for k in 0..most {
             self.offer_weights(&weights, (min - k) as f64);
             weights[order[k]] = 0.0;
         }
