@@ -540,3 +540,45 @@ fn options_that_the_parser_refuses() {
         misused(here.path(), case);
     }
 }
+
+#[test]
+fn numbers_and_names_past_reason_are_refused_in_plain_words() {
+    let folder = directory();
+    let folder = folder.path();
+    let system = "surficial(groups=2, n=4)";
+    refused(folder, &["quorum", "check", system, "--assign", "=1"]);
+    put(folder, "twice.csv", "rack,0.1,1 1\n");
+    let domains = ["analyze", "majority(3)", "--domains", "twice.csv"];
+    refused(folder, &[&["quorum"], &domains[..]].concat());
+    refused(
+        folder,
+        &["quorum", "analyze", "majority(5)", "--down", "1.5"],
+    );
+    refused(
+        folder,
+        &["quorum", "analyze", "majority(5)", "--down", "-0.1"],
+    );
+    let liars = [
+        "plan",
+        "--nodes",
+        "4",
+        "--byzantine",
+        "18446744073709551615",
+    ];
+    let told = ended(folder, &[&["quorum"], &liars[..]].concat());
+    assert!(told.contains("none is left"), "{told}");
+}
+
+#[test]
+fn groups_of_a_file_that_do_not_meet_are_a_violation_to_check_alone() {
+    let folder = directory();
+    put(
+        folder.path(),
+        "g.txt",
+        "group a:\n1 2\n3 4\ngroup b:\n1 2\n",
+    );
+    let check = conclave(folder.path(), &["quorum", "check", "file(g.txt)", "--json"]);
+    assert_eq!(check.code, Some(1), "{}", check.err);
+    assert!(check.out.contains("\"ok\": false") && check.out.contains("share no node"));
+    refused(folder.path(), &["quorum", "analyze", "file(g.txt)"]);
+}

@@ -295,7 +295,7 @@ fn brief(name: &str, measures: &Measures) -> Result<(), Failure> {
 fn print_strategy(built: &Built, measures: &Measures) -> Result<(), Failure> {
     let mut strategy = measures.load.strategy.clone();
     if strategy.is_empty() {
-        return output::line("strategy: as 'conclave quorum show' picks; too many quorums to list");
+        return output::line("strategy: the construction's own, as 'conclave quorum show' picks");
     }
     strategy.sort_by(|a, b| b.1.total_cmp(&a.1));
     output::line("strategy:")?;
