@@ -8,7 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates without clock, socket, thread, random source or unstable iteration order.
-const PURE: [&str; 1] = ["quorum"];
+/// The one file that may use a hash table: it wraps it so that nobody can walk it.
+const TABLE: &str = "protocol/src/table.rs";
+
+/// Crates without I/O.
+const PURE: [&str; 2] = ["quorum", "protocol"];
 
 /// What must not stand in the sources of a pure crate, and why.
 const BANNED: [(&str, &str); 12] = [
@@ -155,6 +159,9 @@ fn pure_crates_are_pure() {
     for name in PURE {
         let mut found = Vec::new();
         for (path, source) in sources(&format!("crates/{name}/src")) {
+            if path.ends_with(TABLE) {
+                continue;
+            }
             let lines = banned(&source).into_iter();
             found.extend(lines.map(|(line, what)| format!("{}:{line}: {what}", path.display())));
         }

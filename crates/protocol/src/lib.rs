@@ -1,0 +1,11 @@
+//! Lock protocols as pure state machines. Time, chance, network and disk are arguments: the node,
+//! the client, the simulator and the model checker drive the same code.
+
+pub mod id;
+pub mod lock;
+pub mod machine;
+pub mod table;
+pub mod time;
+
+pub use machine::{Effects, EffectsOf, Envelope, Machine};
+pub use time::{Instant, Now, Wake, Wall};

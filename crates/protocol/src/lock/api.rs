@@ -1,0 +1,272 @@
+//! What the two machines of the lock protocol are told, and what they tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::handle::Handle;
+use super::message::{Message, Refusal};
+use super::mode::{Ask, Mode};
+use crate::id::{ConnNo, GrantNo, Key, LinkId, Name, NodeId, SessionId, Token};
+use crate::machine::Effects;
+use crate::time::Instant;
+
+/// Whom a node sends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum To {
+    /// The client at the other end of a connection.
+    Link(LinkId),
+    /// Another node. Such messages may be lost whole; they are never needed for safety.
+    Node(NodeId),
+}
+
+/// What a node is told.
+#[derive(Clone, Debug)]
+pub enum NodeInput {
+    /// A message came on a connection of a client.
+    Receive(LinkId, Message),
+    /// A connection of a client ended.
+    Closed(LinkId),
+    /// A message came from another node.
+    Peer(NodeId, Message),
+    /// This many records since the start are on disk, counted over all steps.
+    Durable(u64),
+    /// The time of [`crate::Machine::next_wake`] has come, or may have.
+    Wake,
+    /// Stop taking requests and ask holders to move elsewhere.
+    Drain,
+    /// Write the clean mark and fall silent. The driver stops when it is durable.
+    Stop,
+    /// End a session at once, as if it had expired.
+    Expire(SessionId),
+}
+
+/// What a node tells its driver and observers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeEvent {
+    /// The driver closes this connection.
+    Close(LinkId),
+    /// A request was granted.
+    Granted {
+        /// What was asked.
+        ask: Arc<Ask>,
+        /// The grant.
+        grant: GrantNo,
+        /// The floor told.
+        floor: Token,
+        /// The limit registered.
+        limit: Token,
+        /// Whether a better request of another group waits.
+        bypass: bool,
+        /// Whether the requester is inside and moves.
+        inside: bool,
+    },
+    /// A granted or waiting request ended here.
+    Ended {
+        /// What was asked.
+        ask: Arc<Ask>,
+        /// The grant, zero if it was waiting.
+        grant: GrantNo,
+        /// Why.
+        why: End,
+    },
+    /// A grant of an earlier life was taken over.
+    Reclaimed {
+        /// What was asked.
+        ask: Arc<Ask>,
+        /// The grant.
+        grant: GrantNo,
+        /// The holder's token.
+        token: Token,
+    },
+    /// A holder said that it entered.
+    Entered {
+        /// What was asked.
+        ask: Arc<Ask>,
+        /// The grant.
+        grant: GrantNo,
+        /// Its token.
+        token: Token,
+    },
+    /// The node grants from now on.
+    Serving,
+    /// The node cannot recover by itself: too few others can tell what it may have granted.
+    CannotRecover,
+    /// Something was refused.
+    Refused(Refusal),
+}
+
+/// Why a request ended at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// Its holder left and may have used this token.
+    Done(Token),
+    /// It was cancelled, or never used.
+    Cancelled,
+    /// The grant was given back; the request waits on.
+    Yielded,
+    /// Its session was not renewed in time.
+    Expired,
+    /// It had not entered and its connection was not renewed in time.
+    Lapsed,
+    /// It waited on a connection that ended.
+    Disconnected,
+    /// Its client came back without it.
+    Forgotten,
+    /// An operator ended its session.
+    Revoked,
+}
+
+/// The effects of a node.
+pub type NodeEffects = Effects<To, Message, super::record::Record, NodeEvent>;
+
+/// What a client is told.
+#[derive(Clone, Debug)]
+pub enum ClientInput {
+    /// The connection asked for is open.
+    Opened(NodeId, ConnNo),
+    /// The connection ended, or could not be opened.
+    Closed(NodeId, ConnNo),
+    /// A message came.
+    Receive(NodeId, ConnNo, Message),
+    /// The time of [`crate::Machine::next_wake`] has come, or may have.
+    Wake,
+    /// Take a lock.
+    Acquire(Key, Acquire),
+    /// Take several locks, all or none.
+    AcquireAll(Key, Vec<Acquire>),
+    /// Stop waiting. It ends with [`Ended::Cancelled`], or it entered just before.
+    Cancel(Key),
+    /// Leave a lock, or all locks taken together.
+    Release(Key),
+    /// Change what a held lock shows to others.
+    Note(Key, Arc<[u8]>),
+    /// Renew a handle.
+    Keep(Key, Box<Handle>),
+    /// Release a handle; it ends with [`ClientEvent::Ended`] once every message is sent.
+    Finish(Key, Box<Handle>),
+}
+
+/// A wish for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquire {
+    /// The lock.
+    pub name: Name,
+    /// With whom it may be shared.
+    pub mode: Mode,
+    /// How long the hold outlives contact with the nodes.
+    pub ttl: Duration,
+    /// When to stop waiting.
+    pub deadline: Option<Instant>,
+    /// Enter only if nobody is in the way: the first answer that says *wait* ends it.
+    pub attempt: bool,
+    /// For a thin client: the session to detach the hold to, and whether the caller named it.
+    pub detach: Option<(SessionId, bool)>,
+    /// What others may read about the holder.
+    pub note: Option<Arc<[u8]>>,
+}
+
+impl Acquire {
+    /// A wish without time limit or note.
+    pub fn new(name: Name, mode: Mode, ttl: Duration) -> Self {
+        Self {
+            name,
+            mode,
+            ttl,
+            deadline: None,
+            attempt: false,
+            detach: None,
+            note: None,
+        }
+    }
+}
+
+/// What a client tells its driver and caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// The driver opens a connection to this node and answers with [`ClientInput::Opened`] or
+    /// [`ClientInput::Closed`].
+    Connect(NodeId, ConnNo),
+    /// The driver closes this connection; no answer is needed.
+    Disconnect(NodeId, ConnNo),
+    /// The lock is held.
+    Entered {
+        /// Whose.
+        key: Key,
+        /// Which lock; one event per lock of a set.
+        name: Name,
+        /// The token in use.
+        token: Token,
+        /// The grants it rests on.
+        members: Vec<(NodeId, GrantNo)>,
+    },
+    /// All locks of a set are held.
+    EnteredAll(Key),
+    /// A held lock now has a larger token, or rests on other nodes.
+    Moved {
+        /// Whose.
+        key: Key,
+        /// Which lock.
+        name: Name,
+        /// The token in use.
+        token: Token,
+        /// The grants it rests on.
+        members: Vec<(NodeId, GrantNo)>,
+    },
+    /// The place in the queue, worst over the nodes asked.
+    Position(Key, u32),
+    /// A held lock is lost: stop using it at once.
+    Lost(Key, Name),
+    /// It is over without a loss.
+    Ended(Key, Ended),
+    /// A detached lock is held, renewed or moved; this is its handle from now on. It is valid
+    /// until the given time.
+    Handle(Key, Box<Handle>, Instant),
+}
+
+/// How an acquisition or an operation on a handle ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was released.
+    Released,
+    /// It was cancelled before it entered.
+    Cancelled,
+    /// Its time was up before it entered.
+    TimedOut,
+    /// An attempt found somebody in the way.
+    Busy,
+    /// A node or this client refused it.
+    Refused(Refusal),
+    /// The handle is no longer held.
+    NotHeld,
+}
+
+/// The effects of a client.
+pub type ClientEffects = Effects<NodeId, Message, std::convert::Infallible, ClientEvent>;
+
+/// A request as a node sees it, for people and checkers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryView {
+    /// What was asked.
+    pub ask: Arc<Ask>,
+    /// The grant, zero while it waits.
+    pub grant: GrantNo,
+    /// The largest token registered for the grant.
+    pub limit: Token,
+    /// Whether the grant was asked back.
+    pub inquired: bool,
+    /// Whether the requester said it was inside when it asked.
+    pub inside: bool,
+    /// The token it entered with, if it said so.
+    pub entered: Option<Token>,
+}
+
+/// A lock as a node sees it, for people and checkers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockView {
+    /// All requests, best first.
+    pub entries: Vec<EntryView>,
+    /// Whether the best request belongs to the group inside.
+    pub has_priority: bool,
+    /// How often late members have passed since this group took over.
+    pub bypassed: u32,
+}

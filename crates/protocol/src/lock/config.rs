@@ -1,0 +1,327 @@
+//! What all nodes and clients of a cluster agree on, and the limits each keeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_quorum::{Family, NodeSet, Prng, System, pick};
+use thiserror::Error;
+
+use super::message::ConfigId;
+use super::mode::Mode;
+use super::plant::Rules;
+use crate::id::{Name, NodeId};
+
+/// The shared configuration of a cluster's locks.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its number and digest, compared in every handshake.
+    pub id: ConfigId,
+    /// The quorums.
+    pub quorums: Quorums,
+    /// Times.
+    pub times: Times,
+    /// Limits.
+    pub limits: Limits,
+    /// What a node keeps on disk.
+    pub restart: Restart,
+    /// Policies by prefix of the lock's name; the longest prefix that fits counts.
+    pub policies: Vec<(Vec<u8>, Policy)>,
+    /// The rules of the protocol; only a test or the simulator breaks one.
+    pub rules: Rules,
+    /// Whether nodes report every grant and its end as events. Metrics and checkers need it;
+    /// a run for speed may do without.
+    pub observe: bool,
+}
+
+impl Config {
+    /// The usual times and limits over these quorums.
+    pub fn new(quorums: Quorums) -> Self {
+        Self {
+            id: ConfigId::default(),
+            quorums,
+            times: Times::default(),
+            limits: Limits::default(),
+            restart: Restart::default(),
+            policies: Vec::new(),
+            rules: Rules::default(),
+            observe: true,
+        }
+    }
+
+    /// The policy of a lock.
+    pub fn policy(&self, name: &Name) -> Policy {
+        let fits = self
+            .policies
+            .iter()
+            .filter(|(prefix, _)| name.bytes().starts_with(prefix));
+        fits.max_by_key(|(prefix, _)| prefix.len())
+            .map_or_else(Policy::default, |(_, policy)| *policy)
+    }
+}
+
+/// The times of the protocol. Steady clocks may differ in rate by `drift_ppm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// How long a connection lives without a heartbeat.
+    pub link_ttl: Duration,
+    /// How often a client sends a heartbeat, at most a quarter of its shortest TTL.
+    pub heartbeat: Duration,
+    /// The longest TTL of a session.
+    pub ttl_max: Duration,
+    /// The shortest TTL of a session.
+    pub ttl_min: Duration,
+    /// By how many millionths the rates of two steady clocks may differ.
+    pub drift_ppm: u32,
+    /// How far above its clock a node reserves tokens.
+    pub lead: Duration,
+    /// How far above the largest known token a node reserves at least.
+    pub reserve: u64,
+    /// How far ahead of its need a node writes its token ceiling to disk.
+    pub ceiling_step: Duration,
+    /// A requester asks other nodes when none has answered for this long, or for four round
+    /// trips if that is longer.
+    pub hedge_min: Duration,
+    /// A client waits at least this long before it connects again.
+    pub reconnect_min: Duration,
+    /// And at most this long.
+    pub reconnect_max: Duration,
+    /// A priority further ahead of a node's clock than this is refused.
+    pub priority_ahead: Duration,
+    /// A token further ahead of a node's clock and ceiling than this is refused.
+    pub token_ahead: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            link_ttl: Duration::from_secs(1),
+            heartbeat: Duration::from_millis(250),
+            ttl_max: Duration::from_mins(1),
+            ttl_min: Duration::from_millis(100),
+            drift_ppm: 5_000,
+            lead: Duration::from_secs(1),
+            reserve: 1024,
+            ceiling_step: Duration::from_secs(1),
+            hedge_min: Duration::from_millis(2),
+            reconnect_min: Duration::from_millis(20),
+            reconnect_max: Duration::from_secs(1),
+            priority_ahead: Duration::from_mins(1),
+            token_ahead: Duration::from_hours(24),
+        }
+    }
+}
+
+impl Times {
+    /// A span as a client counts it: shorter by the drift, so that it ends before the node's.
+    pub fn shrink(&self, span: Duration) -> Duration {
+        let nanos = span.as_nanos() * u128::from(1_000_000 - self.drift_ppm) / 1_000_000;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// A span as a node waits for others to end: longer by the drift.
+    pub fn stretch(&self, span: Duration) -> Duration {
+        let nanos = (span.as_nanos() * u128::from(1_000_000 + self.drift_ppm)).div_ceil(1_000_000);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// How much one peer can make a node or client keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests per lock at one node.
+    pub queue: usize,
+    /// Sessions per client at one node.
+    pub sessions_per_client: usize,
+    /// Requests per client at one node.
+    pub requests_per_client: usize,
+    /// Clients (connections) per node.
+    pub clients: usize,
+    /// Locks per node with a request in them.
+    pub locks: usize,
+    /// Idle locks whose exact floors a node still remembers.
+    pub idle_locks: usize,
+    /// Tombstones of detached requests per node.
+    pub tombstones: usize,
+    /// Bytes of a lock's name.
+    pub name_bytes: usize,
+    /// Bytes of a group's name.
+    pub group_bytes: usize,
+    /// Bytes of an owner label.
+    pub owner_bytes: usize,
+    /// Bytes of a holder's note.
+    pub note_bytes: usize,
+    /// Claims in one message of a resume.
+    pub resume_part: usize,
+    /// Locks taken at once.
+    pub together: usize,
+    /// Ended requests a client remembers per node until they are acknowledged.
+    pub unacknowledged: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            queue: 4096,
+            sessions_per_client: 1024,
+            requests_per_client: 16_384,
+            clients: 65_536,
+            locks: 4_000_000,
+            idle_locks: 1024,
+            tombstones: 65_536,
+            name_bytes: 1024,
+            group_bytes: 256,
+            owner_bytes: 256,
+            note_bytes: 4096,
+            resume_part: 256,
+            together: 64,
+            unacknowledged: 4096,
+        }
+    }
+}
+
+/// What a node keeps on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restart {
+    /// Only a token ceiling, its incarnation and its longest TTL: no grant waits for the disk,
+    /// and after a crash the node grants nothing until every earlier promise has ended.
+    #[default]
+    Pause,
+    /// Every grant, before it is sent; no pause after a crash.
+    Durable,
+}
+
+/// How a lock is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// How many requests of a group a node lets in at once.
+    pub max_inside: u32,
+    /// How many late members of the group inside may pass a waiting request of another group.
+    pub max_bypass: u32,
+    /// Which protocol.
+    pub protocol: Protocol,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_inside: u32::MAX,
+            max_bypass: 16,
+            protocol: Protocol::Parallel,
+        }
+    }
+}
+
+/// Which protocol serves a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// `Maekawa_M`: all members of the quorum are asked at once.
+    Parallel,
+    /// `Maekawa_S`: the request travels through the quorum.
+    Serial,
+}
+
+/// A group by name, and its own quorums.
+type Registered = (Arc<[u8]>, Arc<dyn Family>);
+
+/// Which quorums a request may use.
+#[derive(Clone, Debug)]
+pub struct Quorums {
+    exclusive: Arc<dyn Family>,
+    registered: Vec<Registered>,
+}
+
+impl Quorums {
+    /// The quorums of a system. `groups` names the groups that own the cartels of a group system,
+    /// in their order; other groups, readers and exclusive requests use the quorums that meet
+    /// them all.
+    pub fn new(system: &System, groups: &[&str]) -> Result<Self, QuorumsError> {
+        let (exclusive, cartels): (_, &[Arc<dyn Family>]) = match system {
+            System::Coterie(coterie) => (coterie.family().clone(), &[]),
+            System::Masking(masking) => (masking.family().clone(), &[]),
+            System::Groups(groups) => (groups.exclusive().family().clone(), groups.cartels()),
+            System::Loose(_) => return Err(QuorumsError::Loose),
+        };
+        if groups.len() > cartels.len() {
+            return Err(QuorumsError::Groups {
+                named: groups.len(),
+                cartels: cartels.len(),
+            });
+        }
+        for (place, group) in groups.iter().enumerate() {
+            if groups[..place].contains(group) {
+                return Err(QuorumsError::Twice {
+                    group: (*group).to_owned(),
+                });
+            }
+        }
+        let registered = groups.iter().zip(cartels);
+        Ok(Self {
+            exclusive,
+            registered: registered
+                .map(|(name, family)| (name.as_bytes().into(), family.clone()))
+                .collect(),
+        })
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.exclusive.nodes()
+    }
+
+    /// The quorums of requests of this mode.
+    pub fn family(&self, mode: &Mode) -> &Arc<dyn Family> {
+        if let Mode::Group(name) = mode {
+            let own = self.registered.iter().find(|(group, _)| group == name);
+            if let Some((_, family)) = own {
+                return family;
+            }
+        }
+        &self.exclusive
+    }
+
+    /// The quorum that every requester of `seed` picks first, without the nodes in `avoid` if
+    /// that leaves one.
+    pub fn pick(&self, mode: &Mode, seed: u64, avoid: &NodeSet) -> NodeSet {
+        let family = self.family(mode).as_ref();
+        let found = pick(family, avoid, None, &mut Prng::new(seed));
+        found.unwrap_or_else(|| family.sample(&mut Prng::new(seed)))
+    }
+
+    /// Whether reading all of `heard` tells node `lost` everything that a quorum through it may
+    /// have decided: every quorum of every family with `lost` in it has another node in `heard`.
+    pub fn informs(&self, heard: &NodeSet) -> bool {
+        let silent = heard.complement();
+        let families = self.registered.iter().map(|(_, family)| family);
+        let mut all = families.chain([&self.exclusive]);
+        all.all(|family| !family.contains_quorum(&silent))
+    }
+
+    /// All nodes.
+    pub fn all(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes()).map(NodeId::at)
+    }
+}
+
+/// Why a system cannot serve locks.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum QuorumsError {
+    /// Its quorums need not meet.
+    #[error(
+        "the quorums of this system need not share a node: no lock can use it; see `quorum check`"
+    )]
+    Loose,
+    /// More groups than cartels.
+    #[error("{named} groups are named, but the system has cartels for {cartels}")]
+    Groups {
+        /// How many were named.
+        named: usize,
+        /// How many there are.
+        cartels: usize,
+    },
+    /// A group is named twice.
+    #[error("group '{group}' is named twice")]
+    Twice {
+        /// The group.
+        group: String,
+    },
+}

@@ -1,0 +1,438 @@
+//! What requesters and arbiters say to each other.
+//!
+//! | paper | here |
+//! |---|---|
+//! | REQUEST | [`Message::Request`] |
+//! | LOCKED | [`Message::Locked`] |
+//! | INQUIRE | [`Message::Inquire`] |
+//! | UNLOCK(false), RELINQUISH | [`Message::Yield`] |
+//! | UNLOCK(true), RELEASE | [`Message::Done`] |
+//!
+//! The other kinds keep sessions, tokens and connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::mode::Ask;
+use crate::id::{ClientId, ConnNo, GrantNo, Incarnation, NodeId, RequestNo, SessionId, Token};
+use crate::time::Wall;
+
+/// The configuration that both ends of a connection must share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConfigId {
+    /// Its number.
+    pub epoch: u64,
+    /// The digest of what it says.
+    pub digest: [u8; 16],
+}
+
+/// One message. Within a connection messages arrive in order or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    // From a client to a node.
+    /// The first message of a connection.
+    Hello {
+        /// Who connects.
+        client: ClientId,
+        /// The number of this connection.
+        conn: ConnNo,
+        /// The configuration the client works with.
+        config: ConfigId,
+    },
+    /// What the client believes to have at this node; see [`Resume`].
+    Resume(Box<Resume>),
+    /// Announces a session; saying it again does no harm.
+    Open(SessionInfo),
+    /// Asks for a lock.
+    Request {
+        /// What is asked.
+        ask: Arc<Ask>,
+        /// The largest floor the requester has seen: the node reserves above it.
+        hint: Token,
+        /// Whether the requester is inside already and moves to another quorum.
+        inside: bool,
+    },
+    /// Gives a grant back; the request waits on.
+    Yield(GrantRef),
+    /// Ends a request, waiting or granted.
+    Done {
+        /// Its session.
+        session: SessionId,
+        /// The request.
+        request: RequestNo,
+        /// The token it may have used, if it was inside.
+        token: Option<Token>,
+    },
+    /// Asks to register a larger token for a grant.
+    Raise {
+        /// The grant.
+        grant: GrantRef,
+        /// The token to be used.
+        token: Token,
+    },
+    /// Says that the requester is inside, and with which token.
+    Entered(Box<Entered>),
+    /// Renews the connection and its attached sessions.
+    Heartbeat {
+        /// Its number on this connection.
+        beat: u64,
+        /// Entries whose token the node has not acknowledged.
+        entered: Vec<Entered>,
+    },
+    /// Renews a detached session by its handle.
+    Keepalive {
+        /// The grant that the handle names.
+        grant: GrantRef,
+        /// The handle's token.
+        token: Token,
+    },
+    /// Ends all requests of a detached session at this node, by its handle.
+    Finish {
+        /// The session.
+        session: SessionId,
+        /// The request that the handle names.
+        request: RequestNo,
+        /// The handle's token.
+        token: Option<Token>,
+    },
+
+    // From a node to a client.
+    /// Answers a hello.
+    Welcome {
+        /// Which node this is.
+        node: NodeId,
+        /// Its present life.
+        incarnation: Incarnation,
+        /// Its wall clock.
+        clock: Wall,
+    },
+    /// Refuses the connection; the node closes it.
+    Refused(Refusal),
+    /// Grants a request.
+    Locked {
+        /// The grant.
+        grant: GrantRef,
+        /// Tokens of other groups up to this one may have been used.
+        floor: Token,
+        /// Tokens up to this one are registered for this grant.
+        limit: Token,
+        /// The node's present life.
+        incarnation: Incarnation,
+        /// Its wall clock.
+        clock: Wall,
+    },
+    /// The request waits.
+    Queued {
+        /// Its session.
+        session: SessionId,
+        /// The request.
+        request: RequestNo,
+        /// How many requests are before it at this node.
+        position: u32,
+    },
+    /// The node takes no requests for now; the request is not kept.
+    NotNow {
+        /// Its session.
+        session: SessionId,
+        /// The request.
+        request: RequestNo,
+        /// Why.
+        why: NotNow,
+        /// When asking again may help.
+        retry: Duration,
+    },
+    /// Asks for a grant back, unless the requester is inside.
+    Inquire(GrantRef),
+    /// The token is registered.
+    Raised {
+        /// The grant.
+        grant: GrantRef,
+        /// The token.
+        token: Token,
+    },
+    /// An [`Message::Entered`] was applied.
+    Noted(GrantRef),
+    /// Answers a heartbeat.
+    Beat {
+        /// The heartbeat's number.
+        beat: u64,
+        /// The node's wall clock.
+        clock: Wall,
+        /// The entries of the heartbeat that were applied.
+        noted: Vec<GrantRef>,
+    },
+    /// A detached session was renewed.
+    Kept(GrantRef),
+    /// The node has no such session, or no such request in it.
+    Dead {
+        /// The session.
+        session: SessionId,
+        /// The request; none if the whole session is gone.
+        request: Option<RequestNo>,
+    },
+    /// The request was refused and is not kept.
+    Denied {
+        /// Its session.
+        session: SessionId,
+        /// The request; none if the session itself was refused.
+        request: Option<RequestNo>,
+        /// Why.
+        why: Refusal,
+    },
+    /// The node is about to stop: holders move elsewhere.
+    Draining,
+
+    // Between nodes.
+    /// A node that lost its disk asks what others know.
+    Recover {
+        /// Who asks.
+        node: NodeId,
+        /// Its guess of its present life.
+        incarnation: Incarnation,
+    },
+    /// What a node knows about tokens and about the asking node.
+    Recovered(Recovered),
+    /// A request on its way through its quorum, node by node (the serial protocol).
+    Travel(Box<Travel>),
+    /// All members of the quorum have granted (the serial protocol).
+    Carried {
+        /// The session.
+        session: SessionId,
+        /// The request.
+        request: RequestNo,
+        /// What each member granted, in the order of the route.
+        grants: Vec<Carried>,
+    },
+}
+
+impl Message {
+    /// One word for the kind, as in traces and message counts.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "HELLO",
+            Self::Resume(_) => "RESUME",
+            Self::Open(_) => "OPEN",
+            Self::Request { .. } => "REQUEST",
+            Self::Yield(_) => "YIELD",
+            Self::Done { .. } => "DONE",
+            Self::Raise { .. } => "RAISE",
+            Self::Entered(_) => "ENTERED",
+            Self::Heartbeat { .. } => "HEARTBEAT",
+            Self::Keepalive { .. } => "KEEPALIVE",
+            Self::Finish { .. } => "FINISH",
+            Self::Welcome { .. } => "WELCOME",
+            Self::Refused(_) => "REFUSED",
+            Self::Locked { .. } => "LOCKED",
+            Self::Queued { .. } => "QUEUED",
+            Self::NotNow { .. } => "NOT_NOW",
+            Self::Inquire(_) => "INQUIRE",
+            Self::Raised { .. } => "RAISED",
+            Self::Noted(_) => "NOTED",
+            Self::Beat { .. } => "BEAT",
+            Self::Kept(_) => "KEPT",
+            Self::Dead { .. } => "DEAD",
+            Self::Denied { .. } => "DENIED",
+            Self::Draining => "DRAINING",
+            Self::Recover { .. } => "RECOVER",
+            Self::Recovered(_) => "RECOVERED",
+            Self::Travel(_) => "TRAVEL",
+            Self::Carried { .. } => "CARRIED",
+        }
+    }
+}
+
+/// One grant of one node to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantRef {
+    /// The session it was given to.
+    pub session: SessionId,
+    /// The request it was given to.
+    pub request: RequestNo,
+    /// Its number.
+    pub grant: GrantNo,
+}
+
+/// A session as its client announces it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionInfo {
+    /// Its id.
+    pub session: SessionId,
+    /// How long it lives without being renewed.
+    pub ttl: Duration,
+    /// Whether it is renewed by handles instead of the connection's heartbeats.
+    pub detached: bool,
+    /// Who owns it, for people.
+    pub owner: Arc<str>,
+}
+
+/// A holder's notice that it is inside.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entered {
+    /// The grant it uses.
+    pub grant: GrantRef,
+    /// The token it uses.
+    pub token: Token,
+    /// What it wants others to read.
+    pub note: Option<Arc<[u8]>>,
+}
+
+/// What a client believes to have at a node, on a new connection. It may span several messages
+/// and is applied when the last one is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Resume {
+    /// The client's attached sessions.
+    pub sessions: Vec<SessionInfo>,
+    /// Its requests that go on.
+    pub live: Vec<Claim>,
+    /// Its requests that ended, as far as the node may not know.
+    pub done: Vec<Finished>,
+    /// Whether this is the last part.
+    pub last: bool,
+}
+
+/// A request that goes on over a new connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// What was asked.
+    pub ask: Arc<Ask>,
+    /// The largest floor seen.
+    pub hint: Token,
+    /// The last grant of this node that was seen.
+    pub seen: GrantNo,
+    /// Whether that grant is still held.
+    pub holding: bool,
+    /// The token in use, if the requester is inside.
+    pub inside: Option<Token>,
+    /// The token of a raise that this node has not answered.
+    pub raising: Option<Token>,
+    /// Whether the grant is still fresh by the requester's own count: only then may it be
+    /// reclaimed from a node that restarted.
+    pub fresh: bool,
+}
+
+/// A request that ended while the node may not have heard of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Finished {
+    /// Its session.
+    pub session: SessionId,
+    /// The request.
+    pub request: RequestNo,
+    /// The token it may have used.
+    pub token: Option<Token>,
+}
+
+/// What a node answers to another that lost its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Recovered {
+    /// Who answers.
+    pub node: NodeId,
+    /// Whether the answering node is itself pausing or recovering: then its answer counts for
+    /// nothing.
+    pub recovering: bool,
+    /// Whether it has ever granted anything.
+    pub served: bool,
+    /// The largest token that may have been used in any of its locks.
+    pub floor: Token,
+    /// The largest token registered for any of its outstanding grants.
+    pub limit: Token,
+    /// The last life of the asking node that it has seen.
+    pub incarnation: Incarnation,
+}
+
+/// A request on its way through a quorum.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Travel {
+    /// What is asked.
+    pub ask: Arc<Ask>,
+    /// The largest floor the requester has seen.
+    pub hint: Token,
+    /// The quorum, in the one order of all nodes.
+    pub route: Arc<[NodeId]>,
+    /// What the members passed so far have granted.
+    pub grants: Vec<Carried>,
+}
+
+/// A grant carried along with a travelling request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Carried {
+    /// Who granted.
+    pub node: NodeId,
+    /// In which life.
+    pub incarnation: Incarnation,
+    /// The grant.
+    pub grant: GrantNo,
+    /// As in [`Message::Locked`].
+    pub floor: Token,
+    /// As in [`Message::Locked`].
+    pub limit: Token,
+}
+
+/// Why a node takes no requests for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotNow {
+    /// It restarted and waits until every older promise has ended.
+    Pausing,
+    /// It is about to stop.
+    Draining,
+}
+
+/// Why a request, a session or a connection was refused, and what helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum Refusal {
+    /// The lock has as many waiting requests as a node keeps.
+    #[error("the lock's queue is full; try again later")]
+    QueueFull,
+    /// The client has as many sessions as a node keeps for one.
+    #[error("too many sessions; close some first")]
+    SessionLimit,
+    /// The client has as many requests as a node keeps for one.
+    #[error("too many requests of one client; finish some first")]
+    RequestLimit,
+    /// The node keeps as many locks as it may.
+    #[error("the node keeps too many locks; try again later")]
+    LockLimit,
+    /// The node keeps as many connections as it may.
+    #[error("the node has too many clients; try again later")]
+    ClientLimit,
+    /// Client and node work with different configurations.
+    #[error("stale configuration: the node is at epoch {}; fetch it again", node.epoch)]
+    StaleConfig {
+        /// What the node works with.
+        node: ConfigId,
+    },
+    /// The connection is older than another one of the same client.
+    #[error("a newer connection of this client exists")]
+    OldConnection,
+    /// The priority lies too far in the future.
+    #[error("the request's clock is ahead of the node's ({}); make a new request", clock.0)]
+    PriorityAhead {
+        /// The node's clock.
+        clock: Wall,
+    },
+    /// The token lies too far in the future.
+    #[error("the token is far above every token this node could have seen")]
+    TokenAhead,
+    /// The token exceeds what was registered.
+    #[error("the token exceeds the limit registered for its grant")]
+    TokenAboveLimit,
+    /// The session asks for a longer life than the cluster allows.
+    #[error("the session's TTL is too long; at most {max:?}")]
+    TtlTooLong {
+        /// The longest allowed.
+        max: Duration,
+    },
+    /// The session asks for a shorter life than heartbeats can keep.
+    #[error("the session's TTL is too short; at least {min:?}")]
+    TtlTooShort {
+        /// The shortest allowed.
+        min: Duration,
+    },
+    /// A name, group, label or note is longer than allowed, or empty.
+    #[error("a name, group, label or note has a size that is not allowed")]
+    Size,
+    /// The message does not fit the protocol of this lock or the state of the connection.
+    #[error("the message does not fit here")]
+    Unfit,
+}

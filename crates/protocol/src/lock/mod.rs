@@ -1,0 +1,30 @@
+//! Exclusive, shared and group locks on quorums: `Maekawa_M` in a form that survives cancels,
+//! expiry, reconnects, restarts and change of quorum, and `Maekawa_S` behind the same client.
+
+mod api;
+mod client;
+mod config;
+mod floor;
+mod handle;
+mod message;
+mod mode;
+mod node;
+mod plant;
+mod record;
+
+pub use api::{
+    Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, LockView, NodeEffects,
+    NodeEvent, NodeInput, To,
+};
+pub use client::LockClient;
+pub use config::{Config, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times};
+pub use floor::{Fence, Floors};
+pub use handle::Handle;
+pub use message::{
+    Carried, Claim, ConfigId, Entered, Finished, GrantRef, Message, NotNow, Recovered, Refusal,
+    Resume, SessionInfo, Travel,
+};
+pub use mode::{Ask, Bond, Group, Mode, Priority};
+pub use node::{LockNode, Start};
+pub use plant::{Plant, Rules};
+pub use record::{Record, Snapshot, Stored, StoredGrant};
