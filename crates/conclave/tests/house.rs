@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates without clock, socket, thread, random source or unstable iteration order.
 /// The one file that may use a hash table: it wraps it so that nobody can walk it.
 const TABLE: &str = "protocol/src/table.rs";
 
-/// Crates without I/O.
+/// Crates without clock, socket, thread, random source or unstable iteration order.
 const PURE: [&str; 2] = ["quorum", "protocol"];
 
 /// What must not stand in the sources of a pure crate, and why.

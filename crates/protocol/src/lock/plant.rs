@@ -76,7 +76,7 @@ plants! {
     LiteralRefill "literal-refill" "lock"
         "A freed slot is refilled without looking at the limit of holders.",
     FailedRule "failed-rule" "lock"
-        "A requester yields only once told to wait, and a waiter is not told when a better one comes.",
+        "A requester yields only once told to wait; a waiter is not told when a better one comes.",
     FreshnessPerQuorum "freshness-per-quorum" "lock"
         "Freshness is counted for the quorum as a whole: one acknowledged member vouches for all.",
     HeartbeatBeforeResume "heartbeat-before-resume" "lock"
