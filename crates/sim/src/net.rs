@@ -235,6 +235,8 @@ pub struct Link<M> {
     pub conn: ConnNo,
     /// How long messages take.
     pub latency: Latency,
+    /// Whether the client was told that it is open.
+    pub opened: bool,
     /// Whether the client still uses it.
     pub client_open: bool,
     /// Whether the node still uses it.
