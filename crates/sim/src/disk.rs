@@ -10,7 +10,7 @@ use crate::net::exponential;
 
 /// A node's disk and the messages held back until their records are on it.
 #[derive(Debug, Default)]
-pub struct Disk {
+pub(crate) struct Disk {
     /// What is durable; none if it was never written or is lost.
     durable: Option<Stored>,
     /// Whether a node was ever started with it.
@@ -27,7 +27,7 @@ pub struct Disk {
 
 impl Disk {
     /// What a node that starts now finds. The count of records starts anew.
-    pub fn start(&mut self) -> Start {
+    pub(crate) fn start(&mut self) -> Start {
         self.done = 0;
         self.writing = 0;
         let first = !self.used;
@@ -40,24 +40,24 @@ impl Disk {
     }
 
     /// Takes the records of one step.
-    pub fn write(&mut self, records: impl IntoIterator<Item = Record>) {
+    pub(crate) fn write(&mut self, records: impl IntoIterator<Item = Record>) {
         self.pending.extend(records);
     }
 
     /// Whether everything written is durable.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty()
     }
 
     /// Keeps a message back until everything written so far is durable.
-    pub fn hold(&mut self, envelope: Envelope<To, Message>) {
+    pub(crate) fn hold(&mut self, envelope: Envelope<To, Message>) {
         let need = self.done + self.pending.len() as u64;
         self.held.push_back((need, envelope));
     }
 
     /// Begins to make durable what is written, unless it is being done or there is nothing; says
     /// how long it takes.
-    pub fn sync(&mut self, mean: u64, slow: f64, rng: &mut Prng) -> Option<u64> {
+    pub(crate) fn sync(&mut self, mean: u64, slow: f64, rng: &mut Prng) -> Option<u64> {
         if self.writing > 0 || self.pending.is_empty() {
             return None;
         }
@@ -71,7 +71,7 @@ impl Disk {
     }
 
     /// The write under way is done: how many records of this life are durable now.
-    pub fn synced(&mut self) -> u64 {
+    pub(crate) fn synced(&mut self) -> u64 {
         let stored = self.durable.get_or_insert_default();
         for record in self.pending.drain(..self.writing) {
             stored.apply(record);
@@ -82,7 +82,7 @@ impl Disk {
     }
 
     /// The next message whose records are durable.
-    pub fn released(&mut self) -> Option<Envelope<To, Message>> {
+    pub(crate) fn released(&mut self) -> Option<Envelope<To, Message>> {
         let (need, _) = self.held.front()?;
         if *need > self.done {
             return None;
@@ -92,7 +92,7 @@ impl Disk {
 
     /// The node's process dies: of what was not durable some first part survives, the rest and
     /// all messages held back are gone.
-    pub fn crash(&mut self, rng: &mut Prng) {
+    pub(crate) fn crash(&mut self, rng: &mut Prng) {
         let kept = rng.below(self.pending.len() + 1);
         if kept > 0 {
             let stored = self.durable.get_or_insert_default();
@@ -106,7 +106,7 @@ impl Disk {
     }
 
     /// Everything on it is gone.
-    pub fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.durable = None;
         self.pending.clear();
         self.held.clear();

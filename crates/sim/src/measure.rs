@@ -10,16 +10,48 @@ use crate::options::{Options, OptionsError};
 
 /// The kinds of messages, in the order in which they are counted.
 const KINDS: [&str; 28] = [
-    "HELLO", "RESUME", "OPEN", "REQUEST", "YIELD", "DONE", "RAISE", "ENTERED", "HEARTBEAT",
-    "KEEPALIVE", "FINISH", "WELCOME", "REFUSED", "LOCKED", "QUEUED", "NOT_NOW", "INQUIRE",
-    "RAISED", "NOTED", "BEAT", "KEPT", "DEAD", "DENIED", "DRAINING", "RECOVER", "RECOVERED",
-    "TRAVEL", "CARRIED",
+    "HELLO",
+    "RESUME",
+    "OPEN",
+    "REQUEST",
+    "YIELD",
+    "DONE",
+    "RAISE",
+    "ENTERED",
+    "HEARTBEAT",
+    "KEEPALIVE",
+    "FINISH",
+    "WELCOME",
+    "REFUSED",
+    "LOCKED",
+    "QUEUED",
+    "NOT_NOW",
+    "INQUIRE",
+    "RAISED",
+    "NOTED",
+    "BEAT",
+    "KEPT",
+    "DEAD",
+    "DENIED",
+    "DRAINING",
+    "RECOVER",
+    "RECOVERED",
+    "TRAVEL",
+    "CARRIED",
 ];
 
 /// Kinds that keep connections and sessions and tell positions: counted apart from the messages
 /// of an entry.
 const APART: [&str; 9] = [
-    "HELLO", "RESUME", "OPEN", "ENTERED", "HEARTBEAT", "WELCOME", "QUEUED", "NOTED", "BEAT",
+    "HELLO",
+    "RESUME",
+    "OPEN",
+    "ENTERED",
+    "HEARTBEAT",
+    "WELCOME",
+    "QUEUED",
+    "NOTED",
+    "BEAT",
 ];
 
 fn kind_place(message: &Message) -> usize {

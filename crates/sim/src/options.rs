@@ -339,12 +339,11 @@ impl Options {
             why: why.to_string(),
         })?;
         let no_files = |_: &str| Err("a simulated system reads no files".to_owned());
-        let built = build(&spec, None, &no_files).map_err(|why: BuildError| {
-            OptionsError::System {
+        let built =
+            build(&spec, None, &no_files).map_err(|why: BuildError| OptionsError::System {
                 text: self.system.clone(),
                 why: why.to_string(),
-            }
-        })?;
+            })?;
         Ok(built.system)
     }
 
@@ -478,7 +477,11 @@ impl FromStr for Options {
 
     fn from_str(text: &str) -> Result<Self, OptionsError> {
         let mut options = Self::default();
-        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+        for part in text
+            .split(';')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(OptionsError::Shape {
                     part: part.to_owned(),

@@ -171,7 +171,11 @@ fn brief(message: &Message) -> String {
             short(travel.ask.session.0),
             travel.ask.request,
             travel.ask.name,
-            travel.route.iter().map(|node| node.0 + 1).collect::<Vec<_>>(),
+            travel
+                .route
+                .iter()
+                .map(|node| node.0 + 1)
+                .collect::<Vec<_>>(),
             travel.grants.len()
         ),
         Message::Carried {
@@ -245,13 +249,21 @@ pub fn fact(at: True, fact: &Fact) -> Option<Line> {
             node, ask, grant, ..
         } => at_node(
             *node,
-            format!("grants g{grant} to s{}/r{}", short(ask.session.0), ask.request),
+            format!(
+                "grants g{grant} to s{}/r{}",
+                short(ask.session.0),
+                ask.request
+            ),
         ),
         Fact::Reclaimed {
             node, ask, grant, ..
         } => at_node(
             *node,
-            format!("takes g{grant} of s{}/r{} over", short(ask.session.0), ask.request),
+            format!(
+                "takes g{grant} of s{}/r{} over",
+                short(ask.session.0),
+                ask.request
+            ),
         ),
         Fact::NodeEnded {
             node,
@@ -260,7 +272,11 @@ pub fn fact(at: True, fact: &Fact) -> Option<Line> {
             why,
         } => at_node(
             *node,
-            format!("ends s{}/r{} g{grant}: {why:?}", short(ask.session.0), ask.request),
+            format!(
+                "ends s{}/r{} g{grant}: {why:?}",
+                short(ask.session.0),
+                ask.request
+            ),
         ),
         Fact::ExpiredBySpite { node, session } => {
             at_node(*node, format!("EXPIRES s{} by spite", short(session.0)))
@@ -270,13 +286,13 @@ pub fn fact(at: True, fact: &Fact) -> Option<Line> {
             at_node(*node, format!("goes DOWN{disk}"))
         }
         Fact::NodeUp { node } => at_node(*node, "is UP".to_owned()),
-        Fact::Healed => Some(world(at, "everything HEALS".to_owned())),
-        Fact::Over => Some(world(at, "the run is OVER".to_owned())),
+        Fact::Healed => Some(world(at, "everything HEALS")),
+        Fact::Over => Some(world(at, "the run is OVER")),
     }
 }
 
 /// A line about no process in particular.
-pub fn world(at: True, text: String) -> Line {
+pub fn world(at: True, text: &str) -> Line {
     Line {
         at,
         node: None,

@@ -64,7 +64,7 @@ impl Workload {
     }
 
     /// The number of a name.
-    pub(crate) fn number(&self, name: &Name) -> Option<u32> {
+    pub(crate) fn number(name: &Name) -> Option<u32> {
         let digits = name.bytes().strip_prefix(b"lock")?;
         str::from_utf8(digits).ok()?.parse().ok()
     }
@@ -106,14 +106,23 @@ impl Workload {
                 }
             }
         }
-        let alone = locks.len() == 1;
-        let detach = (alone && self.rng.chance(options.detach)).then(|| self.session(options, locks[0].0));
+        let mut ttl = self.ttls[self.rng.below(self.ttls.len())];
+        let mut detach = None;
+        if locks.len() == 1 && self.rng.chance(options.detach) {
+            let (session, named) = self.session(options, locks[0].0);
+            if named {
+                // A session has one TTL, whoever uses it.
+                ttl = self.ttls[session.0 as usize % self.ttls.len()];
+            }
+            detach = Some((session, named));
+        }
         let after = |rng: &mut Prng, share: f64, ms: u64| {
-            rng.chance(share).then(|| exponential(ms * 1_000_000, rng) + 1000)
+            rng.chance(share)
+                .then(|| exponential(ms * 1_000_000, rng) + 1000)
         };
         Wish {
             locks,
-            ttl: Duration::from_millis(self.ttls[self.rng.below(self.ttls.len())]),
+            ttl: Duration::from_millis(ttl),
             deadline: after(&mut self.rng, options.deadline, options.deadline_ms),
             attempt: self.rng.chance(options.attempt),
             detach,
@@ -129,6 +138,9 @@ impl Workload {
             return (SessionId(id), true);
         }
         let high = u128::from(self.rng.next_u64());
-        (SessionId(high << 64 | u128::from(self.rng.next_u64())), false)
+        (
+            SessionId(high << 64 | u128::from(self.rng.next_u64())),
+            false,
+        )
     }
 }

@@ -95,7 +95,7 @@ impl World<'_> {
     }
 
     /// Gives a life of a client an input, now or when its pause ends.
-    pub(super) fn to_client(&mut self, client: u32, life: u32, input: ClientInput) {
+    pub(super) fn give_client(&mut self, client: u32, life: u32, input: ClientInput) {
         let process = &mut self.clients[client as usize];
         if process.life != life || process.machine.is_none() {
             return;
@@ -250,7 +250,7 @@ impl World<'_> {
 
     fn attend(&mut self, client: u32, life: u32, thing: ClientThing) {
         match thing {
-            ClientThing::Input(input) => self.to_client(client, life, input),
+            ClientThing::Input(input) => self.give_client(client, life, input),
             ClientThing::Due(key, Do::Act(lock)) => self.act(key, lock),
             ClientThing::Due(key, what) => self.hold_due(key, what),
             ClientThing::Wish => self.wish(client, life),

@@ -6,12 +6,13 @@ use conclave_protocol::lock::LockView;
 use super::World;
 use super::holds::{Hold, Lock, Phase};
 use crate::fact::{Eyes, Holder, True};
+use crate::workload::Workload;
 
 impl World<'_> {
     /// A lock of a wish that is inside.
     fn inside(&self, holder: &Holder) -> Option<(&Hold, &Lock)> {
         let hold = self.holds.get(holder.key)?;
-        let number = self.workload.number(&holder.name)?;
+        let number = Workload::number(&holder.name)?;
         let mut locks = hold.locks.iter();
         let lock = locks.find(|lock| lock.name == number && lock.phase == Phase::Inside)?;
         Some((hold, lock))
@@ -75,7 +76,10 @@ impl Eyes for World<'_> {
     fn waiting(&self) -> Vec<Holder> {
         let mut waiting = Vec::new();
         for hold in self.holds.iter() {
-            let waits = hold.locks.iter().filter(|lock| lock.phase == Phase::Waiting);
+            let waits = hold
+                .locks
+                .iter()
+                .filter(|lock| lock.phase == Phase::Waiting);
             waiting.extend(waits.map(|lock| Holder {
                 client: hold.client,
                 life: hold.life,

@@ -1,5 +1,6 @@
 //! What goes wrong, when it stops going wrong, and how everything comes back.
 
+use conclave_protocol::lock::LockNode;
 use conclave_quorum::NodeSet;
 
 use super::wires::NONE;
@@ -162,14 +163,19 @@ impl World<'_> {
         self.crash_node(node, lost);
         if self.mischief.chance(self.options.again) {
             let nanos = exponential(self.options.down_ms * 3_000_000, &mut self.mischief);
-            self.queue.push_in(nanos, Event::Fault(Fault::CrashAgain(node)));
+            self.queue
+                .push_in(nanos, Event::Fault(Fault::CrashAgain(node)));
         }
     }
 
     /// A disk may be lost only while the others can tell what it held: no system survives more.
     fn may_lose_disk(&self, node: u32) -> bool {
         let others = NodeSet::of(self.nodes.len(), [node as usize]).complement();
-        !self.nodes.iter().any(|process| process.amnesiac) && self.config.quorums.informs(&others)
+        let forgetful = self.nodes.iter().any(|process| {
+            let serves = process.machine.as_ref().is_some_and(LockNode::is_serving);
+            process.amnesiac && !serves
+        });
+        !forgetful && self.config.quorums.informs(&others)
     }
 
     fn jump(&mut self) {

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token};
-use conclave_protocol::lock::{
-    Acquire, ClientEvent, ClientInput, Ended, Group, Handle, Mode,
-};
+use conclave_protocol::lock::{Acquire, ClientEvent, ClientInput, Ended, Group, Handle, Mode};
 use conclave_protocol::table::Slab;
 
 use super::clients::ClientThing;
@@ -13,7 +11,7 @@ use super::{Event, World};
 use crate::fact::{Fact, Holder, True};
 use crate::measure::Stamp;
 use crate::net::exponential;
-use crate::workload::Wish;
+use crate::workload::{Wish, Workload};
 
 /// Bits of a key that say where its wish lies.
 const PLACE_BITS: u32 = 24;
@@ -278,9 +276,7 @@ impl World<'_> {
         match (mode, &hold.detached) {
             (Mode::Shared, _) => Group::Shared,
             (Mode::Group(name), _) => Group::Named(name.clone()),
-            (Mode::Exclusive, Some(detached)) if detached.named => {
-                Group::Session(detached.session)
-            }
+            (Mode::Exclusive, Some(detached)) if detached.named => Group::Session(detached.session),
             (Mode::Exclusive, _) => {
                 let known = members.iter().find_map(|member| self.groups.get(member));
                 let own = || Group::Request(SessionId(0), RequestNo(hold.key.0));
@@ -290,7 +286,7 @@ impl World<'_> {
     }
 
     fn entered(&mut self, key: Key, name: &Name, token: Token, members: Vec<(NodeId, GrantNo)>) {
-        let Some(number) = self.workload.number(name) else {
+        let Some(number) = Workload::number(name) else {
             return;
         };
         let Some(hold) = self.holds.get(key) else {
@@ -319,7 +315,10 @@ impl World<'_> {
             .entered(self.now, (number, &lock.mode, client), lock.stamp, &members);
         self.clients[client as usize].warm = true;
         if let Some(group) = group {
-            let holder = self.holds.get(key).map(|hold| self.holder(hold, &hold.locks[place]));
+            let holder = self
+                .holds
+                .get(key)
+                .map(|hold| self.holder(hold, &hold.locks[place]));
             if let Some(holder) = holder {
                 self.tell(&Fact::Entered {
                     holder,
@@ -348,7 +347,7 @@ impl World<'_> {
     }
 
     fn moved(&mut self, key: Key, name: &Name, token: Token, members: Vec<(NodeId, GrantNo)>) {
-        let Some(number) = self.workload.number(name) else {
+        let Some(number) = Workload::number(name) else {
             return;
         };
         let Some(hold) = self.holds.get_mut(key) else {
@@ -380,7 +379,7 @@ impl World<'_> {
             self.operation_failed(key);
             return;
         }
-        let Some(number) = self.workload.number(name) else {
+        let Some(number) = Workload::number(name) else {
             return;
         };
         self.leave_one(key, number, |holder| Fact::Lost { holder });
@@ -498,7 +497,11 @@ impl World<'_> {
             }
             Do::Cancel => {
                 let waits = |lock: &Lock| lock.phase == Phase::Waiting;
-                if self.holds.get(key).is_some_and(|hold| hold.locks.iter().any(waits)) {
+                if self
+                    .holds
+                    .get(key)
+                    .is_some_and(|hold| hold.locks.iter().any(waits))
+                {
                     self.step_client(client, ClientInput::Cancel(key));
                 }
             }
@@ -542,9 +545,10 @@ impl World<'_> {
 
     /// The process of a client has died: what it waited for and held is gone, but for handles.
     pub(super) fn vanish(&mut self, client: u32) {
-        let gone = self.holds.iter().filter(|hold| {
-            hold.client == client && !hold.is_detached()
-        });
+        let gone = self
+            .holds
+            .iter()
+            .filter(|hold| hold.client == client && !hold.is_detached());
         let keys: Vec<Key> = gone.map(|hold| hold.key).collect();
         for key in keys {
             let vanished = |holder| Fact::Vanished { holder };
@@ -571,9 +575,9 @@ impl World<'_> {
         debug_assert_eq!((operation.client, operation.life), through);
         if let Some(hold) = self.holds.get(operation.hold) {
             let before = hold.detached.as_ref();
-            let same = before.and_then(|d| d.handle.as_ref()).is_some_and(|old| {
-                old.token == handle.token && old.grants == handle.grants
-            });
+            let same = before
+                .and_then(|d| d.handle.as_ref())
+                .is_some_and(|old| old.token == handle.token && old.grants == handle.grants);
             let later = before.is_some_and(|detached| until > detached.until);
             let name = handle.ask.name.clone();
             let members = members_of(&handle);

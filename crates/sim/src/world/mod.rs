@@ -78,7 +78,7 @@ enum Event {
 }
 
 /// What came out of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// What was broken; the run stops at the first.
     pub violation: Option<Violation>,
@@ -100,10 +100,10 @@ const MOMENT_MAX: u64 = 300_000;
 
 /// Runs a world from its first event to its last. Checkers see every fact and stop the run at the
 /// first violation; without checkers and tracer nodes report nothing and holders use no resource.
-pub fn run(
-    options: &Options,
-    checkers: &mut [Box<dyn Checker>],
-    tracer: Option<Tracer<'_>>,
+pub fn run<'a>(
+    options: &'a Options,
+    checkers: &'a mut [Box<dyn Checker>],
+    tracer: Option<Tracer<'a>>,
 ) -> Result<Outcome, OptionsError> {
     let watched = !checkers.is_empty() || tracer.is_some();
     let config = options.config(watched)?;
@@ -288,10 +288,10 @@ impl<'a> World<'a> {
     /// Shows a fact to all checkers, right after it happened.
     fn tell(&mut self, fact: &Fact) {
         let at = True(self.now);
-        if let Some(tracer) = &mut self.tracer {
-            if let Some(line) = trace::fact(at, fact) {
-                tracer(&line);
-            }
+        if let Some(tracer) = &mut self.tracer
+            && let Some(line) = trace::fact(at, fact)
+        {
+            tracer(&line);
         }
         let Some(checkers) = self.checkers.take() else {
             return;
@@ -308,7 +308,7 @@ impl<'a> World<'a> {
     fn violate(&mut self, violation: Violation) {
         if let Some(tracer) = &mut self.tracer {
             let text = format!("VIOLATION of {}: {}", violation.property, violation.what);
-            tracer(&trace::world(True(self.now), text));
+            tracer(&trace::world(True(self.now), &text));
         }
         self.violation.get_or_insert(violation);
         self.over = true;

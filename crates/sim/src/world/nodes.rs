@@ -24,6 +24,14 @@ pub(super) enum NodeThing {
     Synced,
 }
 
+/// How far a clean stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    Draining,
+    Stopped,
+}
+
 /// One node's process, with its clocks and its disk.
 #[derive(Debug)]
 pub(super) struct NodeProcess {
@@ -34,10 +42,8 @@ pub(super) struct NodeProcess {
     /// Whether the records of its start are durable.
     pub(super) ready: bool,
     pub(super) paused: bool,
-    /// Whether it drains or has been told to stop.
-    pub(super) leaving: bool,
-    stopped: bool,
-    /// Whether it lost its disk and has not served since.
+    leaving: Leaving,
+    /// Whether it lost its disk at its last crash.
     pub(super) amnesiac: bool,
     pub(super) clock: Clock,
     /// When the earliest wake-up under way comes.
@@ -59,8 +65,7 @@ impl NodeProcess {
             life: 0,
             ready: false,
             paused: false,
-            leaving: false,
-            stopped: false,
+            leaving: Leaving::No,
             amnesiac: false,
             clock,
             wake: u64::MAX,
@@ -81,8 +86,7 @@ impl World<'_> {
         process.life += 1;
         process.ready = false;
         process.paused = false;
-        process.leaving = false;
-        process.stopped = false;
+        process.leaving = Leaving::No;
         process.wake = u64::MAX;
         process.inbox.clear();
         if process.life > 1 && self.mischief.chance(0.5) {
@@ -121,7 +125,7 @@ impl World<'_> {
     }
 
     /// Gives a node an input, now or when its pause ends; nothing if it is down.
-    pub(super) fn to_node(&mut self, node: u32, input: NodeInput) {
+    pub(super) fn give_node(&mut self, node: u32, input: NodeInput) {
         let process = &mut self.nodes[node as usize];
         if process.machine.is_none() || !process.ready {
             return;
@@ -209,7 +213,7 @@ impl World<'_> {
         self.step_node(node, NodeInput::Durable(count));
         self.begin_sync(node);
         let process = &self.nodes[node as usize];
-        if process.stopped && process.disk.is_idle() {
+        if process.leaving == Leaving::Stopped && process.disk.is_idle() {
             self.down_cleanly(node);
         }
     }
@@ -218,14 +222,15 @@ impl World<'_> {
         let id = NodeId(node);
         match event {
             NodeEvent::Close(link) => self.close_by_node(node, link.0 as u32),
-            NodeEvent::Serving => self.nodes[node as usize].amnesiac = false,
+            NodeEvent::Serving => {
+                self.note(Some(node), None, || "* serves".to_owned());
+            }
             NodeEvent::CannotRecover => {
                 self.note(Some(node), None, || "cannot recover by itself".to_owned());
             }
             NodeEvent::Refused(why) => {
                 self.note(Some(node), None, || format!("refuses: {why}"));
             }
-            NodeEvent::Entered { .. } => {}
             NodeEvent::Granted {
                 ask,
                 grant,
@@ -262,7 +267,10 @@ impl World<'_> {
                     why,
                 });
             }
-            NodeEvent::Granted { .. } | NodeEvent::Reclaimed { .. } | NodeEvent::Ended { .. } => {}
+            NodeEvent::Granted { .. }
+            | NodeEvent::Entered { .. }
+            | NodeEvent::Reclaimed { .. }
+            | NodeEvent::Ended { .. } => {}
         }
     }
 
@@ -289,7 +297,8 @@ impl World<'_> {
             // A process that is not ready is woken as soon as it is.
             if !process.ready && process.machine.is_some() && !process.paused {
                 process.wake = self.now + 100_000;
-                self.queue.push(True(self.now + 100_000), Event::WakeNode(node));
+                self.queue
+                    .push(True(self.now + 100_000), Event::WakeNode(node));
             }
             return;
         }
@@ -318,8 +327,8 @@ impl World<'_> {
         process.disk.crash(&mut self.mischief);
         if disk_lost {
             process.disk.lose();
-            process.amnesiac = true;
         }
+        process.amnesiac |= disk_lost;
         self.after_death(node, disk_lost);
     }
 
@@ -342,10 +351,14 @@ impl World<'_> {
     /// A node is told to drain; it is stopped some time later.
     pub(super) fn drain_node(&mut self, node: u32) {
         let process = &mut self.nodes[node as usize];
-        if process.machine.is_none() || !process.ready || process.paused || process.leaving {
+        if process.machine.is_none()
+            || !process.ready
+            || process.paused
+            || process.leaving != Leaving::No
+        {
             return;
         }
-        process.leaving = true;
+        process.leaving = Leaving::Draining;
         let life = process.life;
         self.note(Some(node), None, || "* drains".to_owned());
         self.step_node(node, NodeInput::Drain);
@@ -363,7 +376,7 @@ impl World<'_> {
             self.queue.push_in(10_000_000, Event::Stop(node, life));
             return;
         }
-        process.stopped = true;
+        process.leaving = Leaving::Stopped;
         self.note(Some(node), None, || "* stops".to_owned());
         self.step_node(node, NodeInput::Stop);
         if self.nodes[node as usize].disk.is_idle() {
@@ -403,7 +416,7 @@ impl World<'_> {
         }
         while let Some(thing) = self.nodes[node as usize].inbox.pop_front() {
             match thing {
-                NodeThing::Input(input) => self.to_node(node, input),
+                NodeThing::Input(input) => self.give_node(node, input),
                 NodeThing::Synced => self.synced(node, life),
             }
             if self.over {

@@ -93,13 +93,17 @@ impl World<'_> {
         let (conn, life) = (link.conn, link.client_life);
         if taken {
             link.opened = true;
-            self.note(Some(node), Some(client), || format!("connection {conn} opens"));
-            self.to_client(client, life, ClientInput::Opened(NodeId(node), conn));
+            self.note(Some(node), Some(client), || {
+                format!("connection {conn} opens")
+            });
+            self.give_client(client, life, ClientInput::Opened(NodeId(node), conn));
         } else {
             link.client_open = false;
             self.forget_link(place);
-            self.note(Some(node), Some(client), || format!("connection {conn} is refused"));
-            self.to_client(client, life, ClientInput::Closed(NodeId(node), conn));
+            self.note(Some(node), Some(client), || {
+                format!("connection {conn} is refused")
+            });
+            self.give_client(client, life, ClientInput::Closed(NodeId(node), conn));
         }
     }
 
@@ -112,7 +116,7 @@ impl World<'_> {
         let (client, node, conn, life) = (link.client, link.node, link.conn, link.client_life);
         self.close_by_client(place);
         self.forget_link(place);
-        self.to_client(client, life, ClientInput::Closed(NodeId(node), conn));
+        self.give_client(client, life, ClientInput::Closed(NodeId(node), conn));
     }
 
     /// The client's table no longer names this connection.
@@ -179,7 +183,7 @@ impl World<'_> {
             let text = format!("<- {from} {}", trace::message(&message));
             self.note(Some(to.0), None, || text);
         }
-        self.to_node(to.0, NodeInput::Peer(from, message));
+        self.give_node(to.0, NodeInput::Peer(from, message));
     }
 
     /// Something sent by a client has come to the node.
@@ -188,8 +192,7 @@ impl World<'_> {
         match arrival {
             Arrival::Now(item) => self.deliver_up(place, item),
             Arrival::Held(Some(until)) => {
-                self.queue
-                    .push(True(until), Event::Release(place, Way::Up));
+                self.queue.push(True(until), Event::Release(place, Way::Up));
             }
             Arrival::Held(None) | Arrival::Lost => {}
         }
@@ -221,11 +224,13 @@ impl World<'_> {
                 self.note(Some(node), Some(client), || text);
             }
             self.remember_session(node, &message);
-            self.to_node(node, NodeInput::Receive(id, message));
+            self.give_node(node, NodeInput::Receive(id, message));
         } else {
             self.links[place as usize].node_open = false;
-            self.note(Some(node), Some(client), || "<- the connection ends".to_owned());
-            self.to_node(node, NodeInput::Closed(id));
+            self.note(Some(node), Some(client), || {
+                "<- the connection ends".to_owned()
+            });
+            self.give_node(node, NodeInput::Closed(id));
         }
     }
 
@@ -240,7 +245,11 @@ impl World<'_> {
                 let text = format!("-> {}", trace::message(&message));
                 self.note(Some(node), Some(client), || text);
             }
-            self.to_client(client, life, ClientInput::Receive(NodeId(node), conn, message));
+            self.give_client(
+                client,
+                life,
+                ClientInput::Receive(NodeId(node), conn, message),
+            );
         } else {
             self.client_hears_end(place);
         }
@@ -257,7 +266,7 @@ impl World<'_> {
         self.note(Some(node), Some(client), || {
             format!("-> connection {conn} ends")
         });
-        self.to_client(client, life, ClientInput::Closed(NodeId(node), conn));
+        self.give_client(client, life, ClientInput::Closed(NodeId(node), conn));
     }
 
     /// A stall may have ended: what waited for it comes, in order.
