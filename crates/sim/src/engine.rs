@@ -5,7 +5,7 @@
 //! the order in which they were put in: a run is a function of its seed.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::fact::True;
 
@@ -20,6 +20,8 @@ pub const PENDING_MAX: usize = 1 << PLACE_BITS;
 #[derive(Debug)]
 pub struct Queue<T> {
     heap: BinaryHeap<Reverse<u128>>,
+    /// Events that were put in by the order of their times.
+    lane: VecDeque<(u128, T)>,
     places: Vec<Option<T>>,
     free: Vec<u32>,
     now: u64,
@@ -38,6 +40,7 @@ impl<T> Queue<T> {
     pub fn new() -> Self {
         Self {
             heap: BinaryHeap::new(),
+            lane: VecDeque::new(),
             places: Vec::new(),
             free: Vec::new(),
             now: 0,
@@ -58,16 +61,17 @@ impl<T> Queue<T> {
 
     /// How many events wait.
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.heap.len() + self.lane.len()
     }
 
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.heap.is_empty() && self.lane.is_empty()
     }
 
     /// Lets `event` happen at `at`, or now if that has passed.
     pub fn push(&mut self, at: True, event: T) {
+        let key = self.next_key(at);
         let place = if let Some(place) = self.free.pop() {
             self.places[place as usize] = Some(event);
             place
@@ -79,11 +83,27 @@ impl<T> Queue<T> {
             self.places.push(Some(event));
             (self.places.len() - 1) as u32
         };
-        let time = at.0.max(self.now);
+        self.heap.push(Reverse(key | u128::from(place)));
+    }
+
+    /// As [`Queue::push`], and cheap if the events pushed this way come in the order of their
+    /// times, like messages that all take equally long.
+    pub fn push_in_order(&mut self, at: True, event: T) {
+        let key = self.next_key(at);
+        if self.lane.back().is_none_or(|(last, _)| *last < key) {
+            self.lane.push_back((key, event));
+        } else {
+            self.push(at, event);
+        }
+    }
+
+    /// The key of the next event put in, without its place.
+    fn next_key(&mut self, at: True) -> u128 {
         assert!(self.order < 1 << ORDER_BITS, "the run is too long");
-        let key = u128::from(time) << 64 | u128::from(self.order) << PLACE_BITS | u128::from(place);
+        let time = at.0.max(self.now);
+        let key = u128::from(time) << 64 | u128::from(self.order) << PLACE_BITS;
         self.order += 1;
-        self.heap.push(Reverse(key));
+        key
     }
 
     /// Lets `event` happen this many nanoseconds from now.
@@ -93,12 +113,21 @@ impl<T> Queue<T> {
 
     /// When the next event happens.
     pub fn next_at(&self) -> Option<True> {
-        let Reverse(key) = self.heap.peek()?;
-        Some(True((key >> 64) as u64))
+        let heap = self.heap.peek().map(|Reverse(key)| *key);
+        let lane = self.lane.front().map(|(key, _)| *key);
+        let next = heap.into_iter().chain(lane).min()?;
+        Some(True((next >> 64) as u64))
     }
 
     /// Takes the next event; time moves on to it.
     pub fn pop(&mut self) -> Option<(True, T)> {
+        let heap = self.heap.peek().map_or(u128::MAX, |Reverse(key)| *key);
+        if self.lane.front().is_some_and(|(key, _)| *key < heap) {
+            let (key, event) = self.lane.pop_front()?;
+            self.now = (key >> 64) as u64;
+            self.popped += 1;
+            return Some((True(self.now), event));
+        }
         let Reverse(key) = self.heap.pop()?;
         let place = (key as u32) & (PENDING_MAX as u32 - 1);
         self.now = (key >> 64) as u64;
@@ -129,7 +158,11 @@ mod tests {
             for _ in 0..300 {
                 if rng.chance(0.6) {
                     let at = queue.now().0 + rng.below(5) as u64;
-                    queue.push(True(at), next);
+                    if rng.chance(0.5) {
+                        queue.push(True(at), next);
+                    } else {
+                        queue.push_in_order(True(at), next);
+                    }
                     dumb.push((at, next));
                     next += 1;
                 } else {

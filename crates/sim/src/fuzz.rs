@@ -63,7 +63,11 @@ pub fn run_checked(options: &Options) -> Result<Outcome, OptionsError> {
 
 /// As [`run_checked`]; a panic of the machines is a violation of its own.
 pub fn run_caught(options: &Options) -> Outcome {
-    let result = catch_unwind(AssertUnwindSafe(|| run_checked(options)));
+    caught(|| run_checked(options))
+}
+
+fn caught(run: impl FnOnce() -> Result<Outcome, OptionsError>) -> Outcome {
+    let result = catch_unwind(AssertUnwindSafe(run));
     let fault = |property: &'static str, what: String| Outcome {
         violation: Some(Violation {
             property,
@@ -148,4 +152,48 @@ fn report(what: &Fuzz, mut results: Vec<(u64, Outcome)>) -> FuzzReport {
         }
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_finding() {
+        let outcome = caught(|| panic!("invariant: broken on purpose"));
+        let violation = outcome.violation.unwrap();
+        assert_eq!(violation.property, "panic");
+        assert_eq!(violation.what, "invariant: broken on purpose");
+        let refused = caught(|| {
+            let options: Options = "clients=0".parse()?;
+            run_checked(&options)
+        });
+        assert_eq!(refused.violation.unwrap().property, "options");
+    }
+
+    #[test]
+    fn a_report_stops_at_the_smallest_broken_seed() {
+        let what = |stop_at_first| Fuzz {
+            protocol: Protocol::Parallel,
+            seeds: 1..=4,
+            plant: None,
+            threads: 1,
+            stop_at_first,
+        };
+        let broken = || caught(|| panic!("x"));
+        let results = || vec![(4, broken()), (2, broken()), (1, Outcome::default())];
+        let seeds = |report: &FuzzReport| -> Vec<u64> {
+            report
+                .violations
+                .iter()
+                .map(|finding| finding.seed)
+                .collect()
+        };
+        let all = report(&what(false), results());
+        assert_eq!((all.runs, seeds(&all)), (3, vec![2, 4]));
+        let first = report(&what(true), results());
+        assert_eq!((first.runs, seeds(&first)), (2, vec![2]));
+        let token: Options = first.violations[0].replay.parse().unwrap();
+        assert_eq!(token.seed, 2);
+    }
 }

@@ -141,7 +141,8 @@ impl World<'_> {
         }
         let nanos = link.latency.draw(&mut self.rng);
         let at = link.up.depart(self.now, nanos);
-        self.queue.push(True(at), Event::Up(place, Some(message)));
+        self.queue
+            .push_in_order(True(at), Event::Up(place, Some(message)));
     }
 
     /// A node sends to a client. Every message of a node to a client passes here: the place for a
@@ -157,7 +158,7 @@ impl World<'_> {
         let nanos = link_ref.latency.draw(&mut self.rng);
         let at = link_ref.down.depart(self.now, nanos);
         self.queue
-            .push(True(at), Event::Down(link.0 as u32, Some(message)));
+            .push_in_order(True(at), Event::Down(link.0 as u32, Some(message)));
     }
 
     /// A node sends to another node: such messages may be lost whole.
