@@ -435,12 +435,12 @@ impl World<'_> {
 
     fn ended(&mut self, key: Key, why: &Ended) {
         let Some(hold) = self.holds.get(key) else {
-            match why {
-                Ended::Released => {
-                    self.holds.operations.remove(&key);
-                    self.check_quiet();
-                }
-                _ => self.operation_failed(key),
+            // Only a node's word ends a hold; whoever was too slow tries again.
+            if *why == Ended::NotHeld {
+                self.operation_failed(key);
+            } else {
+                self.holds.operations.remove(&key);
+                self.check_quiet();
             }
             return;
         };
