@@ -69,8 +69,9 @@ fn ended_under(
     grant: GrantNo,
     eyes: &dyn Eyes,
 ) -> Option<String> {
-    let (place, given) = book.latest(node, ask)?;
-    if given.grant != grant || given.waived {
+    let place = book.look_up(node, ask, grant)?;
+    let given = book.given(place);
+    if given.waived {
         return None;
     }
     let hold = book.rests_on(place)?;

@@ -36,8 +36,8 @@ impl MaxInside {
         };
         let granted = view.entries.iter().filter(|entry| {
             let waived = || {
-                let given = book.latest(node, &entry.ask);
-                given.is_some_and(|(_, given)| given.waived)
+                let place = book.look_up(node, &entry.ask, entry.grant);
+                place.is_some_and(|place| book.given(place).waived)
             };
             entry.grant != GrantNo(0) && !waived()
         });
