@@ -493,6 +493,10 @@ mod tests {
         );
         book.write(&moved(&holder(1), 5, &[(0, 1)]));
         assert_eq!(waived(&book, 1), Some(false));
+        assert!(book.rests_on(1).is_none() && book.rests_on(0).is_some());
+        book.write(&ended(0, &ask(1, &Mode::Exclusive), 1, End::Yielded));
+        book.write(&spite(0, 1));
+        assert_eq!(waived(&book, 1), Some(false), "it had ended before");
     }
 
     #[test]
@@ -523,6 +527,12 @@ mod tests {
             book.write(&moved(&holder(2), 6, &[(0, 2), (2, 1)]));
             book.write(&reclaimed(0, 1));
             assert_eq!(waived(&book, 2), Some(by_spite));
+            book.write(&moved(&holder(2), 6, &[(2, 1)]));
+            assert_eq!(
+                waived(&book, 2),
+                Some(false),
+                "the other node kept its word"
+            );
         }
     }
 

@@ -185,6 +185,8 @@ mod tests {
         let mut story = inside();
         story.at = 100;
         story.holds(acted(1, own.clone(), 5, true));
+        story.at = 100 + SLACK;
+        story.holds(acted(1, own.clone(), 5, true));
         story.at = 101 + SLACK;
         story.breaks("lost-in-time", acted(1, own.clone(), 5, true));
         story.breaks("lost-in-time", Fact::Over);

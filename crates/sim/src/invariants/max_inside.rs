@@ -109,4 +109,17 @@ mod tests {
         story.shows(0, true, vec![entry(&a, 1), entry(&b, 2)]);
         story.holds(granted(0, &b, 2));
     }
+
+    #[test]
+    fn the_serial_protocol_knows_no_limit() {
+        let config = config(|policy| {
+            policy.max_inside = 1;
+            policy.protocol = Protocol::Serial;
+        });
+        let mut story =
+            Story::new(|book| vec![Box::new(MaxInside::new(book.clone(), config)) as Box<_>]);
+        let (a, b) = (ask(1, &mode("x")), ask(2, &mode("x")));
+        story.shows(0, true, vec![entry(&a, 1), entry(&b, 2)]);
+        story.holds(granted(0, &b, 2));
+    }
 }

@@ -235,6 +235,17 @@ mod tests {
     }
 
     #[test]
+    fn what_changed_late_has_its_time_too() {
+        let mut story = granted_and_healed();
+        story.at = 100;
+        story.holds(granted(0, &ask(1, &mode("x")), 1));
+        story.at = 200;
+        story.holds(Fact::Over);
+        story.at = 201;
+        story.breaks("memory", Fact::Over);
+    }
+
+    #[test]
     fn holders_may_stay_and_silent_nodes_may_keep() {
         let mut story = granted_and_healed();
         story.holds(entered(&holder(1), &ask(1, &mode("x")), 5, &[(0, 1)]));

@@ -250,4 +250,18 @@ mod tests {
         story.holds(spite(0, 1));
         story.holds(fact);
     }
+
+    #[test]
+    fn neither_another_grant_nor_another_request_will_do() {
+        let mut renumbered = x(1);
+        renumbered.grant = GrantNo(9);
+        let mut other = x(2);
+        other.grant = GrantNo(1);
+        for shown in [renumbered, other] {
+            let mut story = story();
+            let fact = enters(&mut story);
+            story.shows(0, true, vec![shown]);
+            story.breaks("structure", fact);
+        }
+    }
 }
