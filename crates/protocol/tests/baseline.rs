@@ -435,21 +435,43 @@ fn a_captain_waits_for_its_crew_and_closes_the_door() {
 #[test]
 fn a_server_lets_members_pass_strangers_only_so_often() {
     for (max_bypass, joined) in [(0, 0), (2, 2), (9, 4)] {
-        let mut net = server(7, max_bypass);
-        net.ask(0, 0);
-        net.deliver_all();
-        net.ask(1, 1);
-        net.deliver_all();
-        for who in 2..6 {
-            net.ask(who, 0);
+        let mut net = server(6, max_bypass);
+        for round in 0..2 {
+            net.ask(0, 0);
             net.deliver_all();
+            net.ask(1, 1);
+            net.deliver_all();
+            for who in 2..6 {
+                net.ask(who, 0);
+                net.deliver_all();
+            }
+            assert_eq!(net.inside().len(), 1 + joined, "round {round}");
+            for who in net.inside() {
+                net.leave(who);
+            }
+            net.deliver_all();
+            assert_eq!(net.inside(), [1], "the stranger has its turn");
+            while let Some(who) = net.inside().first().copied() {
+                net.leave(who);
+                net.deliver_all();
+            }
+            assert!(net.asked.is_empty());
         }
-        assert_eq!(net.inside().len(), 1 + joined);
-        for who in net.inside() {
-            net.leave(who);
+    }
+}
+
+/// Maekawa 1985: a node that has inquired and has no answer yet does not inquire again.
+#[test]
+fn a_node_inquires_once_per_lock() {
+    for variant in [maekawa::Variant::Corrected, maekawa::Variant::AtOnce] {
+        let mut net = quorums(variant, 1, &[&[0], &[0], &[0], &[0]]);
+        for who in [3, 2, 1, 0] {
+            net.ask(who, 0);
+            net.deliver(who, 4);
         }
-        net.deliver_all();
-        assert_eq!(net.inside(), [1], "the stranger has its turn");
+        assert_eq!(net.sent["inquire"], 1);
+        assert_eq!(run_out(&mut net), [0; 0]);
+        assert_eq!(net.entries, 4);
     }
 }
 

@@ -27,7 +27,8 @@
 //!    is answered with OVER at once.
 //! 3. A captain answers no request of another group before it has left *and* has heard OVER of
 //!    all that it started. After it has left it starts nobody: the door is closed, so strangers
-//!    wait for a bounded time. Before its crew is out it does not enter for another group.
+//!    wait for a bounded time. Its own next request for another group waits too: the crew,
+//!    being inside, puts it off.
 //!
 //! Why this excludes: whoever is inside belongs to the group of some captain whose hold is not
 //! over (itself, or the one that started it). Two such holds of different groups cannot exist at
@@ -253,7 +254,7 @@ impl Process {
         }
         let current = stamp == self.stamp && self.phase != Phase::Idle;
         // Who is a captain itself needs no other: its own hold protects it.
-        if !current || self.is_captain() || self.enters_against_own_crew() {
+        if !current || self.is_captain() {
             out.send(from, Message::Over { stamp });
             return;
         }
@@ -277,18 +278,10 @@ impl Process {
         }
         self.end_hold();
         self.answer(out);
-        self.enter_if_answered(out);
     }
 
     fn is_captain(&self) -> bool {
         self.phase == Phase::Inside && self.captains.is_empty()
-    }
-
-    /// Whether the current request is of another group than whom this process once started.
-    fn enters_against_own_crew(&self) -> bool {
-        self.hold
-            .as_ref()
-            .is_some_and(|hold| hold.group != self.group)
     }
 
     fn end_hold(&mut self) {
@@ -300,17 +293,20 @@ impl Process {
 
     fn enter_if_answered(&mut self, out: &mut BaselineEffects<Message>) {
         let ready = self.phase == Phase::Asking && self.missing.is_empty();
-        if !ready || self.enters_against_own_crew() {
+        if !ready {
             return;
         }
         self.phase = Phase::Inside;
         out.events.push(Event::Entered);
         if self.variant == Variant::Capture {
             let group = self.group;
-            self.hold.get_or_insert_with(|| Hold {
+            // A crew of its last entry may still be inside; then it is of the same group, for it
+            // would have put this request off.
+            let crew = self.hold.take().filter(|hold| hold.group == group);
+            self.hold = Some(crew.unwrap_or_else(|| Hold {
                 group,
                 crew: BTreeMap::new(),
-            });
+            }));
             self.capture(out);
         }
     }
