@@ -416,6 +416,15 @@ fn a_captain_waits_for_its_crew_and_closes_the_door() {
     net.ask(2, 0);
     net.deliver_all();
     assert_eq!(net.inside(), [0, 2], "2 is captured past 1");
+    net.leave(2);
+    net.deliver_all();
+    net.ask(2, 0);
+    net.deliver_all();
+    assert_eq!(
+        net.inside(),
+        [0, 2],
+        "and again, while the captain is inside"
+    );
     net.leave(0);
     net.deliver_all();
     assert_eq!(net.inside(), [2], "1 still waits for 2");
@@ -430,6 +439,42 @@ fn a_captain_waits_for_its_crew_and_closes_the_door() {
         net.deliver_all();
         assert!(net.inside().contains(&next), "{next} after {inside:?}");
     }
+}
+
+/// START goes to those that need it: not to one that no stranger hinders, and not because of a
+/// stranger that was served long ago.
+#[test]
+fn a_captain_starts_only_who_is_hindered() {
+    let (first, late, stranger, captured) = (0, 1, 2, 3);
+    let mut net = everybody(4, ricart::Variant::Capture);
+    net.ask(first, 0);
+    net.deliver_all();
+    // These two do not know of each other; the stranger's stamp is the better one.
+    net.ask(stranger, 1);
+    net.ask(captured, 0);
+    net.deliver(stranger, first);
+    net.deliver(captured, first);
+    while net.inside() == [first] {
+        net.deliver(first, captured);
+    }
+    assert_eq!(net.inside(), [first, captured]);
+    net.deliver_all();
+    net.leave(captured);
+    net.leave(first);
+    net.deliver_all();
+    assert_eq!(net.inside(), [stranger]);
+    net.ask(late, 1);
+    net.deliver_all();
+    assert_eq!(net.inside(), [late, stranger]);
+    assert_eq!(net.sent["start"], 1);
+
+    let mut net = everybody(3, ricart::Variant::Capture);
+    for (who, group) in [(0, 0), (1, 0), (2, 1)] {
+        net.ask(who, group);
+    }
+    net.deliver_all();
+    assert_eq!(net.inside(), [0, 1]);
+    assert_eq!(net.sent.get("start"), None);
 }
 
 #[test]
