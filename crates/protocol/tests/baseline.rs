@@ -548,6 +548,20 @@ fn the_backup_never_misses_a_holder() {
         assert!(net.inside.keys().all(|peer| backup.inside().contains(peer)));
     }
     assert!(net.entries > 200);
+    // Once all are out, the next grant tells the backup so.
+    while !net.asked.is_empty() || !net.inside.is_empty() {
+        net.deliver_all();
+        for who in net.inside() {
+            net.leave(who);
+        }
+    }
+    net.deliver_all();
+    net.ask(1, 0);
+    net.deliver_all();
+    let Some(backup::Site::Backup(backup)) = net.sites.last() else {
+        panic!("the backup is last");
+    };
+    assert_eq!(backup.inside(), &BTreeSet::from([Peer(1)]));
 }
 
 proptest! {
