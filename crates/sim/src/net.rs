@@ -49,7 +49,7 @@ impl Latency {
     pub fn mean(self) -> f64 {
         match self {
             Self::Constant(nanos) | Self::Exponential(nanos) => nanos as f64,
-            Self::Uniform(low, high) => (low as f64 + high as f64) / 2.0,
+            Self::Uniform(low, high) => f64::midpoint(low as f64, high as f64),
             Self::Tail { mean, often, times } => {
                 let late = 1.0 / f64::from(often.max(1));
                 mean as f64 * (1.0 - late + late * f64::from(times))
@@ -235,6 +235,8 @@ pub struct Link<M> {
     pub conn: ConnNo,
     /// How long messages take.
     pub latency: Latency,
+    /// Whether the client was told that it is open.
+    pub opened: bool,
     /// Whether the client still uses it.
     pub client_open: bool,
     /// Whether the node still uses it.
