@@ -399,8 +399,8 @@ fn capture_gathers_a_group_that_strangers_split() {
             net.deliver_all();
         }
         assert_eq!((net.entries, net.inside_max), (6, together));
-        let starts = net.sent.get("start").copied().unwrap_or(0);
-        let overs = net.sent.get("over").copied().unwrap_or(0);
+        let starts = net.sent.get("START").copied().unwrap_or(0);
+        let overs = net.sent.get("OVER").copied().unwrap_or(0);
         assert_eq!(starts, overs, "each start is answered");
     }
 }
@@ -466,7 +466,7 @@ fn a_captain_starts_only_who_is_hindered() {
     net.ask(late, 1);
     net.deliver_all();
     assert_eq!(net.inside(), [late, stranger]);
-    assert_eq!(net.sent["start"], 1);
+    assert_eq!(net.sent["START"], 1);
 
     let mut net = everybody(3, ricart::Variant::Capture);
     for (who, group) in [(0, 0), (1, 0), (2, 1)] {
@@ -474,7 +474,7 @@ fn a_captain_starts_only_who_is_hindered() {
     }
     net.deliver_all();
     assert_eq!(net.inside(), [0, 1]);
-    assert_eq!(net.sent.get("start"), None);
+    assert_eq!(net.sent.get("START"), None);
 }
 
 #[test]
@@ -514,7 +514,7 @@ fn a_node_inquires_once_per_lock() {
             net.ask(who, 0);
             net.deliver(who, 4);
         }
-        assert_eq!(net.sent["inquire"], 1);
+        assert_eq!(net.sent["INQUIRE"], 1);
         assert_eq!(run_out(&mut net), [0; 0]);
         assert_eq!(net.entries, 4);
     }

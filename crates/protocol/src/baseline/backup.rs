@@ -39,8 +39,8 @@ impl Named for Message {
     fn kind(&self) -> &'static str {
         match self {
             Self::Lock(message) => message.kind(),
-            Self::Replicate { .. } => "replicate",
-            Self::Stored { .. } => "stored",
+            Self::Replicate { .. } => "REPLICATE",
+            Self::Stored { .. } => "STORED",
         }
     }
 }

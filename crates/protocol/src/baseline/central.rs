@@ -30,9 +30,9 @@ pub enum Message {
 impl Named for Message {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Request { .. } => "request",
-            Self::Grant => "grant",
-            Self::Release => "release",
+            Self::Request { .. } => "REQUEST",
+            Self::Grant => "GRANT",
+            Self::Release => "RELEASE",
         }
     }
 }

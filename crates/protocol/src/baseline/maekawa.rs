@@ -92,12 +92,12 @@ pub enum Message {
 impl Named for Message {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Request { .. } => "request",
-            Self::Locked { .. } => "locked",
-            Self::Failed { .. } => "failed",
-            Self::Inquire { .. } => "inquire",
-            Self::Relinquish { .. } => "relinquish",
-            Self::Release { .. } => "release",
+            Self::Request { .. } => "REQUEST",
+            Self::Locked { .. } => "LOCKED",
+            Self::Failed { .. } => "FAILED",
+            Self::Inquire { .. } => "INQUIRE",
+            Self::Relinquish { .. } => "RELINQUISH",
+            Self::Release { .. } => "RELEASE",
         }
     }
 }

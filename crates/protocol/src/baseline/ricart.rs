@@ -89,10 +89,10 @@ pub enum Message {
 impl Named for Message {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Request { .. } => "request",
-            Self::Reply { .. } => "reply",
-            Self::Start { .. } => "start",
-            Self::Over { .. } => "over",
+            Self::Request { .. } => "REQUEST",
+            Self::Reply { .. } => "REPLY",
+            Self::Start { .. } => "START",
+            Self::Over { .. } => "OVER",
         }
     }
 }

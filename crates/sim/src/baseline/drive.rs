@@ -44,6 +44,8 @@ where
     M: Named,
 {
     let peers = sites.len();
+    let processes = options.processes.min(super::PROCESSES_MAX);
+    let askers = options.askers.min(processes);
     let mut run = Run {
         options,
         rng: Prng::new(options.seed),
@@ -53,11 +55,10 @@ where
         last: Table::new(options.seed),
         under_way: 0,
         left: options.entries,
-        meter: Meter::new(kind, peers),
+        meter: Meter::new(kind, peers, askers as usize),
         out: BaselineEffects::new(),
     };
-    let processes = options.processes.min(super::PROCESSES_MAX);
-    for process in 0..processes.min(options.askers) {
+    for process in 0..askers {
         run.think(process);
     }
     let mut violation = None;
@@ -92,6 +93,24 @@ where
         self.queue.push_in(pause, Happening::Ask(process));
     }
 
+    /// An exclusive request is a group of one, sharing is one more group.
+    fn pick_group(&mut self, process: u32) -> GroupNo {
+        let Options {
+            groups,
+            exclusive,
+            shared,
+            ..
+        } = *self.options;
+        let draw = self.rng.unit();
+        if draw < exclusive || groups == 0 && shared <= 0.0 {
+            GroupNo(u32::MAX - process)
+        } else if draw < exclusive + shared || groups == 0 {
+            GroupNo(groups)
+        } else {
+            GroupNo(self.rng.below(groups as usize) as u32)
+        }
+    }
+
     fn step(&mut self, at: True, next: Happening<M>) -> Result<(), Violation> {
         match next {
             Happening::Ask(process) => {
@@ -99,7 +118,7 @@ where
                     return Ok(());
                 };
                 self.left = left;
-                let group = GroupNo(self.rng.below(self.options.groups as usize) as u32);
+                let group = self.pick_group(process);
                 self.groups[process as usize] = group;
                 self.meter.asks(at, process, self.under_way == 0);
                 self.feed(at, Peer(process), Input::Ask { group })

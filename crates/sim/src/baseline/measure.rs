@@ -1,4 +1,4 @@
-//! What a run of a baseline is measured by.
+//! What a run of a baseline is measured by: the same figures as a run of the lock.
 
 use std::collections::BTreeMap;
 
@@ -6,62 +6,18 @@ use conclave_protocol::baseline::GroupNo;
 
 use super::Kind;
 use crate::fact::{True, Violation};
+use crate::measure::{Measures, Wait, jain, median};
 
-/// Waiting times from asking to entering, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Wait {
-    /// Their mean.
-    pub mean: f64,
-    /// Half waited no longer.
-    pub p50: u64,
-    /// All but one in a hundred waited no longer.
-    pub p99: u64,
-}
-
-impl Wait {
-    /// Of these waiting times.
-    fn of(mut waits: Vec<u64>) -> Self {
-        waits.sort_unstable();
-        let Some(last) = waits.len().checked_sub(1) else {
-            return Self::default();
-        };
-        let sum: f64 = waits.iter().map(|wait| *wait as f64).sum();
-        Self {
-            mean: sum / waits.len() as f64,
-            p50: waits[last / 2],
-            p99: waits[last * 99 / 100],
-        }
-    }
-}
-
-/// The figures of one run.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The protocol.
     pub kind: Kind,
-    /// How many entries there were.
-    pub entries: u64,
-    /// How many messages of each kind were sent.
-    pub messages: BTreeMap<&'static str, u64>,
-    /// The mean time from when the last one leaves until the next one enters, while somebody
-    /// waits, counted in mean latencies.
-    pub sync_delay: Option<f64>,
-    /// The mean time from asking to entering when nobody else is about and no message is under
-    /// way, counted in mean latencies.
-    pub free_delay: Option<f64>,
-    /// How long processes waited.
-    pub wait: Wait,
-    /// How many were inside on average, over the time in which somebody was.
-    pub inside_mean: f64,
-    /// The most that were inside at once.
-    pub inside_max: usize,
-    /// For each peer that decides (a node or server; a process where there are none) the share
-    /// of entries whose request came to it.
-    pub load: Vec<f64>,
-    /// For the same peers, the messages received per entry.
+    /// Its figures. The load is that of the peers that decide: nodes or servers, else the
+    /// processes themselves.
+    pub measures: Measures,
+    /// For the same peers, all messages received per entry.
     pub received: Vec<f64>,
-    /// How much virtual time the run took, in nanoseconds.
-    pub took: u64,
     /// How many events the engine handled.
     pub events: u64,
     /// What broke, if anything did.
@@ -69,20 +25,20 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// All messages per entry.
-    pub fn messages_per_entry(&self) -> f64 {
-        let total: u64 = self.messages.values().sum();
-        per(total, self.entries)
-    }
-
     /// Messages of one kind per entry.
     pub fn per_entry(&self, kind: &str) -> f64 {
-        per(self.messages.get(kind).copied().unwrap_or(0), self.entries)
+        let sent = self.measures.messages_by_kind.get(kind);
+        per(sent.copied().unwrap_or(0), self.measures.entries)
     }
 
     /// Entries per second of virtual time.
     pub fn throughput(&self) -> f64 {
-        per(self.entries, self.took) * 1e9
+        let seconds = self.measures.virtual_seconds;
+        if seconds > 0.0 {
+            self.measures.entries as f64 / seconds
+        } else {
+            0.0
+        }
     }
 }
 
@@ -91,24 +47,6 @@ fn per(count: u64, of: u64) -> f64 {
         0.0
     } else {
         count as f64 / of as f64
-    }
-}
-
-/// A mean that grows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    sum: f64,
-    count: u64,
-}
-
-impl Mean {
-    fn add(&mut self, value: u64) {
-        self.sum += value as f64;
-        self.count += 1;
-    }
-
-    fn in_units_of(self, unit: f64) -> Option<f64> {
-        (self.count > 0 && unit > 0.0).then(|| self.sum / self.count as f64 / unit)
     }
 }
 
@@ -121,39 +59,38 @@ pub(super) struct Meter {
     inside: BTreeMap<u32, GroupNo>,
     /// Who asks while nobody else is about.
     alone: Option<u32>,
-    /// Since when nobody is inside although somebody waits.
-    handover: Option<u64>,
+    /// When the last one inside left, and its group.
+    vacant: Option<(u64, GroupNo)>,
     /// Since when the number inside has not changed.
     changed: u64,
-    busy: u64,
-    inside_time: f64,
-    inside_max: usize,
+    inside_area: u128,
+    inside_max: u32,
     waits: Vec<u64>,
-    sync: Mean,
-    free: Mean,
-    entries: u64,
+    calm_waits: Vec<u64>,
+    sync: (f64, u64),
     messages: BTreeMap<&'static str, u64>,
+    by_process: Vec<u64>,
     requests: Vec<u64>,
     received: Vec<u64>,
 }
 
 impl Meter {
-    pub(super) fn new(kind: Kind, peers: usize) -> Self {
+    /// A meter for these many peers, of which the first `askers` ask.
+    pub(super) fn new(kind: Kind, peers: usize, askers: usize) -> Self {
         Self {
             kind,
             asked: BTreeMap::new(),
             inside: BTreeMap::new(),
             alone: None,
-            handover: None,
+            vacant: None,
             changed: 0,
-            busy: 0,
-            inside_time: 0.0,
+            inside_area: 0,
             inside_max: 0,
             waits: Vec::new(),
-            sync: Mean::default(),
-            free: Mean::default(),
-            entries: 0,
+            calm_waits: Vec::new(),
+            sync: (0.0, 0),
             messages: BTreeMap::new(),
+            by_process: vec![0; askers],
             requests: vec![0; peers],
             received: vec![0; peers],
         }
@@ -167,7 +104,7 @@ impl Meter {
     /// A message arrived.
     pub(super) fn arrived(&mut self, to: usize, kind: &'static str) {
         self.received[to] += 1;
-        self.requests[to] += u64::from(kind == "request");
+        self.requests[to] += u64::from(kind == "REQUEST");
     }
 
     /// A process asks; `quiet` if no message is under way.
@@ -194,31 +131,38 @@ impl Meter {
         let Some(asked) = self.asked.remove(&process) else {
             return broken(format!("process {} entered unasked", process + 1));
         };
-        let clashes = |other: &GroupNo| !self.kind.knows_groups() || *other != group;
-        if let Some((other, _)) = self.inside.iter().find(|(_, other)| clashes(other)) {
+        let groups_count = self.kind.knows_groups();
+        let clashes = |other: GroupNo| !groups_count || other != group;
+        if let Some((other, _)) = self.inside.iter().find(|(_, other)| clashes(**other)) {
             let (process, other) = (process + 1, other + 1);
             return broken(format!("process {process} entered beside process {other}"));
         }
-        self.settle(at.0);
-        self.inside.insert(process, group);
-        self.inside_max = self.inside_max.max(self.inside.len());
-        self.entries += 1;
-        self.waits.push(at.0 - asked);
-        if let Some(since) = self.handover.take() {
-            self.sync.add(at.0 - since);
+        if let Some((left, before)) = self.vacant.take() {
+            // Only a request that was there when the lock became free tells how long it takes.
+            if clashes(before) && asked <= left {
+                self.sync.0 += (at.0 - left) as f64;
+                self.sync.1 += 1;
+            }
         }
         if self.alone.take() == Some(process) {
-            self.free.add(at.0 - asked);
+            self.calm_waits.push(at.0 - asked);
         }
+        self.settle(at.0);
+        self.inside.insert(process, group);
+        self.inside_max = self.inside_max.max(self.inside.len() as u32);
+        self.waits.push(at.0 - asked);
+        self.by_process[process as usize] += 1;
         Ok(())
     }
 
     /// A process left.
     pub(super) fn left(&mut self, at: True, process: u32) {
         self.settle(at.0);
-        self.inside.remove(&process);
-        if self.inside.is_empty() && !self.asked.is_empty() {
-            self.handover = Some(at.0);
+        let Some(group) = self.inside.remove(&process) else {
+            return;
+        };
+        if self.inside.is_empty() {
+            self.vacant = Some((at.0, group));
         }
     }
 
@@ -228,44 +172,45 @@ impl Meter {
     }
 
     fn settle(&mut self, now: u64) {
-        let span = now - self.changed;
+        self.inside_area += self.inside.len() as u128 * u128::from(now - self.changed);
         self.changed = now;
-        if !self.inside.is_empty() {
-            self.busy += span;
-            self.inside_time += span as f64 * self.inside.len() as f64;
-        }
     }
 
-    /// The figures; peers before `deciders` decide nothing.
+    /// The result, with `unit` as the mean latency; peers before `deciders` decide nothing.
     pub(super) fn finish(
-        self,
+        mut self,
         at: True,
         events: u64,
         unit: f64,
         deciders: usize,
         violation: Option<Violation>,
     ) -> Measured {
-        let entries = self.entries;
+        self.settle(at.0);
+        let entries = self.waits.len() as u64;
         let rates = |counts: &[u64]| -> Vec<f64> {
             let counts = counts.get(deciders..).unwrap_or_default();
             counts.iter().map(|count| per(*count, entries)).collect()
         };
+        let (sum, count) = self.sync;
+        let area = self.inside_area as f64;
+        let measures = Measures {
+            entries,
+            messages_per_entry: per(self.messages.values().sum(), entries),
+            messages_by_kind: self.messages,
+            sync_delay: (count > 0).then(|| sum / count as f64 / unit),
+            calm_delay: median(&mut self.calm_waits).map(|wait| wait as f64 / unit),
+            wait: Wait::of(&mut self.waits),
+            inside_max: self.inside_max,
+            inside_mean: if at.0 == 0 { 0.0 } else { area / at.0 as f64 },
+            load: rates(&self.requests),
+            fairness: jain(&self.by_process),
+            raises_per_entry: 0.0,
+            virtual_seconds: at.0 as f64 / 1e9,
+        };
         Measured {
             kind: self.kind,
-            entries,
-            load: rates(&self.requests),
+            measures,
             received: rates(&self.received),
-            messages: self.messages,
-            sync_delay: self.sync.in_units_of(unit),
-            free_delay: self.free.in_units_of(unit),
-            wait: Wait::of(self.waits),
-            inside_mean: if self.busy == 0 {
-                0.0
-            } else {
-                self.inside_time / self.busy as f64
-            },
-            inside_max: self.inside_max,
-            took: at.0,
             events,
             violation,
         }
@@ -279,7 +224,7 @@ mod tests {
 
     #[test]
     fn exclusion_can_fail() {
-        let mut meter = Meter::new(Kind::Central, 3);
+        let mut meter = Meter::new(Kind::Central, 3, 3);
         for process in 0..3 {
             meter.asks(True(1), process, true);
         }
@@ -290,7 +235,7 @@ mod tests {
         assert_eq!(broken.what, "process 3 entered beside process 1");
         assert!(meter.entered(True(3), 2, GroupNo(4)).is_err(), "unasked");
 
-        let mut strict = Meter::new(Kind::Ricart(Variant::Exclusive), 3);
+        let mut strict = Meter::new(Kind::Ricart(Variant::Exclusive), 3, 3);
         strict.asks(True(1), 0, true);
         strict.asks(True(1), 1, true);
         assert_eq!(strict.entered(True(2), 0, GroupNo(4)), Ok(()));
@@ -299,7 +244,7 @@ mod tests {
 
     #[test]
     fn delays_and_concurrency_by_hand() {
-        let mut meter = Meter::new(Kind::Central, 3);
+        let mut meter = Meter::new(Kind::Central, 3, 3);
         meter.asks(True(100), 0, true);
         meter.entered(True(120), 0, GroupNo(0)).unwrap();
         meter.asks(True(130), 1, true);
@@ -308,14 +253,17 @@ mod tests {
         meter.asks(True(185), 2, false);
         meter.entered(True(190), 2, GroupNo(1)).unwrap();
         meter.left(True(200), 1);
+        meter.asks(True(210), 1, false);
         meter.left(True(220), 2);
-        let measured = meter.finish(True(220), 9, 10.0, 0, None);
-        assert_eq!(measured.free_delay, Some(2.0));
-        assert_eq!(measured.sync_delay, Some(3.0));
-        // 30 alone, 10 alone, 10 together, 20 alone.
-        assert_eq!(measured.inside_mean, 80.0 / 70.0);
-        assert_eq!(measured.inside_max, 2);
-        assert_eq!(measured.wait.p50, 20);
-        assert_eq!(measured.wait.mean, 25.0);
+        // Of the group that was inside last: no handover.
+        meter.entered(True(240), 1, GroupNo(1)).unwrap();
+        meter.left(True(250), 1);
+        let measures = meter.finish(True(250), 9, 10.0, 0, None).measures;
+        assert_eq!(measures.calm_delay, Some(2.0));
+        assert_eq!(measures.sync_delay, Some(3.0));
+        // 30 alone, 10 alone, 10 together, 20 alone, 10 alone.
+        assert_eq!(measures.inside_mean, 90.0 / 250.0);
+        assert_eq!((measures.inside_max, measures.entries), (2, 4));
+        assert_eq!(measures.wait.mean, 105.0 / 4.0 / 1e6);
     }
 }

@@ -18,7 +18,7 @@
 //! let options = Options::new(coterie, 7);
 //! let measured = run(Kind::Ricart(ricart::Variant::Exclusive), &options);
 //! assert_eq!(measured.violation, None);
-//! assert_eq!(measured.messages_per_entry(), 2.0 * f64::from(options.processes - 1));
+//! assert_eq!(measured.measures.messages_per_entry, 2.0 * f64::from(options.processes - 1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -26,14 +26,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use conclave_protocol::baseline::{Peer, backup, central, maekawa, ricart};
-use conclave_quorum::{Coterie, NodeSet, Prng};
+use conclave_quorum::{Coterie, NodeSet, Prng, System};
 
 use crate::net::Latency;
+use crate::options::{self, OptionsError};
 
 mod drive;
 mod measure;
 
-pub use measure::{Measured, Wait};
+pub use measure::Measured;
 
 /// The most processes that a run takes: more is refused by taking this many.
 pub const PROCESSES_MAX: u32 = 4096;
@@ -124,6 +125,10 @@ pub struct Options {
     pub askers: u32,
     /// How many groups they choose from.
     pub groups: u32,
+    /// The share of requests that are exclusive, whatever the group.
+    pub exclusive: f64,
+    /// The share of requests that are shared; the rest are for a group.
+    pub shared: f64,
     /// The mean time between leaving and asking again, in nanoseconds (exponential).
     pub think: u64,
     /// The mean time inside, in nanoseconds (exponential).
@@ -149,6 +154,8 @@ impl Options {
             processes: 10,
             askers: 10,
             groups: 1,
+            exclusive: 0.0,
+            shared: 0.0,
             think: 5_000_000,
             hold: 1_000_000,
             latency: Latency::Exponential(500_000),
@@ -158,6 +165,38 @@ impl Options {
             choice: Choice::Own,
             seed,
         }
+    }
+
+    /// The load of a run of the lock with one name, as far as the older protocols know it: no
+    /// faults, no cancels, no deadlines, one wish at a time. Without a limit on wishes each
+    /// process asks 100 times.
+    pub fn like(lock: &options::Options) -> Result<Self, OptionsError> {
+        let coterie = match lock.build_system()? {
+            System::Coterie(coterie) => coterie,
+            System::Groups(groups) => groups.exclusive().clone(),
+            other => {
+                return Err(OptionsError::Value {
+                    key: "system".to_owned(),
+                    what: format!("baselines need a coterie, this is {}", other.kind()),
+                });
+            }
+        };
+        let asks = if lock.asks == 0 { 100 } else { lock.asks };
+        Ok(Self {
+            processes: lock.clients,
+            askers: lock.clients,
+            groups: lock.groups,
+            exclusive: lock.exclusive,
+            shared: lock.shared,
+            think: lock.think_ms.saturating_mul(1_000_000),
+            hold: lock.hold_ms.saturating_mul(1_000_000),
+            latency: lock.latency.scaled(f64::midpoint(1.0, lock.spread)),
+            entries: asks.saturating_mul(u64::from(lock.clients)),
+            max_bypass: lock.max_bypass,
+            // The requesters of one lock meet at the same quorum.
+            choice: Choice::Shared,
+            ..Self::new(coterie, lock.seed)
+        })
     }
 }
 
