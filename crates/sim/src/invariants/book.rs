@@ -151,10 +151,10 @@ impl Ledger {
         &self.given[place as usize]
     }
 
-    /// The latest grant of a node to a request.
-    pub fn latest(&self, node: NodeId, ask: &Ask) -> Option<(Place, &Given)> {
-        let place = *self.latest.get(&(node, ask.session, ask.request))?;
-        Some((place, self.given(place)))
+    /// The grant of this number that a node gave to a request.
+    pub fn look_up(&self, node: NodeId, ask: &Ask, grant: GrantNo) -> Option<Place> {
+        let own = request_of(ask);
+        self.find(node, grant, |given| request_of(&given.ask) == own)
     }
 
     /// A holder that is inside, or that left with the present fact.
@@ -259,15 +259,15 @@ impl Ledger {
     }
 
     fn end(&mut self, node: NodeId, ask: &Ask, grant: GrantNo, why: End) {
-        let request = (ask.session, ask.request);
-        let Some(place) = self.find(node, grant, |given| request_of(&given.ask) == request) else {
+        let Some(place) = self.look_up(node, ask, grant) else {
             return;
         };
         let in_use = self.rests_on(place).is_some();
         let given = &mut self.given[place as usize];
         given.ended = Some(why);
         // The handle of one attempt releases all attempts of a session that its caller named.
-        let by_sibling = in_use && ask.bond == Bond::Named && matches!(why, End::Done(_));
+        let released = matches!(why, End::Done(_) | End::Cancelled);
+        let by_sibling = in_use && released && ask.bond == Bond::Named;
         given.waived |= why == End::Revoked || by_sibling;
     }
 
@@ -416,4 +416,142 @@ pub(super) fn name_of(holder: &Holder) -> String {
 /// The result of a checker that found something.
 pub(super) fn broken(property: &'static str, at: True, what: String) -> Result<(), Violation> {
     Err(Violation { property, at, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_protocol::id::Token;
+    use conclave_protocol::lock::Mode;
+
+    use super::super::fake::{ask, ended, entered, granted, holder, moved, released, spite};
+    use super::*;
+
+    /// Client 1 is inside on nodes 0 and 1, client 2 on node 2.
+    fn book() -> Ledger {
+        let mut book = Ledger::default();
+        let (a, b) = (ask(1, &Mode::Exclusive), ask(2, &Mode::Exclusive));
+        book.write(&granted(0, &a, 1));
+        book.write(&granted(1, &a, 1));
+        book.write(&granted(2, &b, 1));
+        book.write(&entered(&holder(1), &a, 5, &[(0, 1), (1, 1)]));
+        book.write(&entered(&holder(2), &b, 6, &[(2, 1)]));
+        book
+    }
+
+    fn waived(book: &Ledger, client: u32) -> Option<bool> {
+        book.hold(&holder(client)).map(|hold| book.waived(hold))
+    }
+
+    fn reclaimed(node: u32, client: u32) -> Fact {
+        Fact::Reclaimed {
+            node: NodeId(node),
+            ask: ask(client, &Mode::Exclusive),
+            grant: GrantNo(1),
+            token: Token(5),
+        }
+    }
+
+    #[test]
+    fn a_hold_that_ends_is_there_for_one_more_fact() {
+        let mut book = book();
+        book.write(&released(1));
+        assert!(book.hold(&holder(1)).is_some());
+        assert_eq!(book.holds().count(), 1);
+        let group = ask(2, &Mode::Exclusive).group();
+        assert_eq!(book.rivals(&holder(1).name, &group).count(), 0);
+        assert!(book.rests_on(0).is_none());
+        book.write(&Fact::Healed);
+        assert!(book.hold(&holder(1)).is_none());
+    }
+
+    #[test]
+    fn entering_again_forgets_the_first_time() {
+        let mut book = book();
+        book.write(&entered(
+            &holder(1),
+            &ask(1, &Mode::Exclusive),
+            7,
+            &[(0, 1)],
+        ));
+        assert_eq!(book.holds().count(), 2);
+        assert_eq!(
+            book.hold(&holder(1)).map(|hold| hold.members.len()),
+            Some(1)
+        );
+        book.write(&released(1));
+        book.write(&Fact::Healed);
+        assert_eq!(book.holds().count(), 1);
+    }
+
+    #[test]
+    fn spite_stays_with_the_grant() {
+        let mut book = book();
+        book.write(&spite(1, 1));
+        assert_eq!(
+            (waived(&book, 1), waived(&book, 2)),
+            (Some(true), Some(false))
+        );
+        book.write(&moved(&holder(1), 5, &[(0, 1)]));
+        assert_eq!(waived(&book, 1), Some(false));
+        assert!(book.rests_on(1).is_none() && book.rests_on(0).is_some());
+        book.write(&ended(0, &ask(1, &Mode::Exclusive), 1, End::Yielded));
+        book.write(&spite(0, 1));
+        assert_eq!(waived(&book, 1), Some(false), "it had ended before");
+    }
+
+    #[test]
+    fn a_reclaimed_grant_keeps_its_place_and_its_past() {
+        let mut book = book();
+        let a = ask(1, &Mode::Exclusive);
+        book.write(&ended(0, &a, 1, End::Expired));
+        assert!(book.given(0).taken());
+        book.write(&reclaimed(0, 1));
+        assert!(!book.given(0).taken());
+        assert_eq!(book.look_up(NodeId(0), &a, GrantNo(1)), Some(0));
+        book.write(&reclaimed(0, 3));
+        assert_eq!(
+            book.look_up(NodeId(0), &ask(3, &Mode::Exclusive), GrantNo(1)),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn a_rival_is_excused_when_a_holder_comes_back_out_of_spite() {
+        for by_spite in [false, true] {
+            let mut book = book();
+            let b = ask(2, &Mode::Exclusive);
+            if by_spite {
+                book.write(&spite(0, 1));
+            }
+            book.write(&granted(0, &b, 2));
+            book.write(&moved(&holder(2), 6, &[(0, 2), (2, 1)]));
+            book.write(&reclaimed(0, 1));
+            assert_eq!(waived(&book, 2), Some(by_spite));
+            book.write(&moved(&holder(2), 6, &[(2, 1)]));
+            assert_eq!(
+                waived(&book, 2),
+                Some(false),
+                "the other node kept its word"
+            );
+        }
+    }
+
+    #[test]
+    fn one_attempt_of_a_named_session_releases_the_others() {
+        for (bond, why, excused) in [
+            (Bond::Named, End::Cancelled, true),
+            (Bond::Named, End::Done(Token(5)), true),
+            (Bond::Named, End::Expired, false),
+            (Bond::Attached, End::Cancelled, false),
+        ] {
+            let mut book = Ledger::default();
+            let mut a = (*ask(1, &Mode::Exclusive)).clone();
+            a.bond = bond;
+            let a = Arc::new(a);
+            book.write(&granted(0, &a, 1));
+            book.write(&entered(&holder(1), &a, 5, &[(0, 1)]));
+            book.write(&ended(0, &a, 1, why));
+            assert_eq!(waived(&book, 1), Some(excused), "{bond:?} {why:?}");
+        }
+    }
 }

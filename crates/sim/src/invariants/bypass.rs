@@ -217,4 +217,19 @@ mod tests {
         }
         story.holds(fact);
     }
+
+    #[test]
+    fn another_life_of_the_node_counts_anew() {
+        let mut story = story(1);
+        for _ in 0..3 {
+            story.shows(0, true, late(&[3]));
+            story.holds(granted(0, &ask(3, &mode("x")), 3));
+            story.holds(Fact::NodeDown {
+                node: NodeId(0),
+                disk_lost: false,
+            });
+        }
+        story.holds(granted(0, &ask(3, &mode("x")), 3));
+        story.breaks("bypass", granted(0, &ask(3, &mode("x")), 3));
+    }
 }

@@ -86,4 +86,14 @@ mod tests {
         story.breaks("grounded", moved(&holder(2), 5, &[(0, 1), (1, 2)]));
         story.breaks("grounded", moved(&holder(3), 5, &[(0, 1)]));
     }
+
+    #[test]
+    fn a_grant_for_another_lock_is_found() {
+        let mut story = Story::new(|_| Vec::new());
+        let own = ask(1, &mode("x"));
+        let mut other = (*own).clone();
+        other.name = conclave_protocol::id::Name::new("other");
+        story.holds(granted(0, &other.into(), 1));
+        story.breaks("grounded", entered(&holder(1), &own, 5, &[(0, 1)]));
+    }
 }

@@ -69,8 +69,9 @@ fn ended_under(
     grant: GrantNo,
     eyes: &dyn Eyes,
 ) -> Option<String> {
-    let (place, given) = book.latest(node, ask)?;
-    if given.grant != grant || given.waived {
+    let place = book.look_up(node, ask, grant)?;
+    let given = book.given(place);
+    if given.waived {
         return None;
     }
     let hold = book.rests_on(place)?;
@@ -183,6 +184,8 @@ mod tests {
         let own = ask(1, &Mode::Exclusive).group();
         let mut story = inside();
         story.at = 100;
+        story.holds(acted(1, own.clone(), 5, true));
+        story.at = 100 + SLACK;
         story.holds(acted(1, own.clone(), 5, true));
         story.at = 101 + SLACK;
         story.breaks("lost-in-time", acted(1, own.clone(), 5, true));

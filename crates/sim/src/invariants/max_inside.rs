@@ -36,8 +36,8 @@ impl MaxInside {
         };
         let granted = view.entries.iter().filter(|entry| {
             let waived = || {
-                let given = book.latest(node, &entry.ask);
-                given.is_some_and(|(_, given)| given.waived)
+                let place = book.look_up(node, &entry.ask, entry.grant);
+                place.is_some_and(|place| book.given(place).waived)
             };
             entry.grant != GrantNo(0) && !waived()
         });
@@ -105,6 +105,19 @@ mod tests {
     #[test]
     fn no_limit_is_no_limit() {
         let mut story = story(u32::MAX);
+        let (a, b) = (ask(1, &mode("x")), ask(2, &mode("x")));
+        story.shows(0, true, vec![entry(&a, 1), entry(&b, 2)]);
+        story.holds(granted(0, &b, 2));
+    }
+
+    #[test]
+    fn the_serial_protocol_knows_no_limit() {
+        let config = config(|policy| {
+            policy.max_inside = 1;
+            policy.protocol = Protocol::Serial;
+        });
+        let mut story =
+            Story::new(|book| vec![Box::new(MaxInside::new(book.clone(), config)) as Box<_>]);
         let (a, b) = (ask(1, &mode("x")), ask(2, &mode("x")));
         story.shows(0, true, vec![entry(&a, 1), entry(&b, 2)]);
         story.holds(granted(0, &b, 2));

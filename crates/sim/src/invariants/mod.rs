@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Grounded`] | holders rest on grants given to their own request | Maekawa 1985 |
 //! | [`Exclusion`] | different groups are never inside at the same true time | Joung 2003 |
-//! | [`TokenOrder`] | tokens grow over conflicting holders, at each node and over all | Kleppmann 2016 |
+//! | [`TokenOrder`] | tokens grow over conflicting holders, at each node | Kleppmann 2016 |
 //! | [`Admission`] | the resource refuses only the past | Kleppmann 2016 |
 //! | [`MaxInside`] | a node grants at most so many at once | Joung 2003, 4 |
 //! | [`Bypass`] | late members pass a waiting request at most so often | own |

@@ -44,7 +44,9 @@ struct Used {
 struct Entry {
     place: Place,
     group: Group,
+    /// The token of the entry.
     smallest: Token,
+    /// The token after the last raise.
     largest: Token,
 }
 
@@ -53,7 +55,6 @@ impl Used {
     fn enter(&mut self, place: Place, group: &Group, token: Token) -> Option<Token> {
         let wrong = self.against(place, group, token);
         if let Some(known) = self.recent.iter_mut().find(|entry| entry.place == place) {
-            known.smallest = known.smallest.min(token);
             known.largest = known.largest.max(token);
             return wrong;
         }
@@ -271,6 +272,43 @@ mod tests {
                     all.push((place, group, token));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_left_the_window_must_be_exceeded_too() {
+        let [x, y] = ["x", "y"].map(|name| ask(0, &mode(name)).group());
+        let mut used = Used::default();
+        used.enter(0, &x, Token(10));
+        for place in 1..=WINDOW as Place {
+            assert_eq!(used.enter(place, &y, Token(11)), None);
+        }
+        assert_eq!(used.against(99, &y, Token(10)), Some(Token(10)));
+        assert_eq!(used.against(99, &y, Token(11)), None);
+    }
+
+    #[test]
+    fn a_raised_token_counts_for_those_who_come_later() {
+        let mut story = story();
+        let (a, b) = (ask(1, &Mode::Exclusive), ask(2, &Mode::Exclusive));
+        story.holds(granted(0, &a, 1));
+        story.holds(entered(&holder(1), &a, 5, &[(0, 1)]));
+        story.holds(moved(&holder(1), 9, &[(0, 1)]));
+        story.holds(granted(0, &b, 2));
+        story.breaks("token-order", entered(&holder(2), &b, 7, &[(0, 2)]));
+    }
+
+    #[test]
+    fn over_the_whole_lock_spite_excuses_either_side() {
+        let (a, b) = (ask(1, &Mode::Exclusive), ask(2, &Mode::Exclusive));
+        for (node, client) in [(0, 1), (1, 2)] {
+            let mut story = story();
+            story.holds(granted(0, &a, 1));
+            story.holds(granted(1, &b, 1));
+            story.holds(spite(node, client));
+            story.holds(entered(&holder(1), &a, 9, &[(0, 1)]));
+            story.holds(released(1));
+            story.holds(entered(&holder(2), &b, 5, &[(1, 1)]));
         }
     }
 }
