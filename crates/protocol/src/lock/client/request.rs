@@ -431,7 +431,8 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        if request.hedge_at.is_some_and(|at| at <= now) {
+        let retry = |member: &Member| member.retry.is_some_and(|retry| retry <= now);
+        if request.hedge_at.is_some_and(|at| at <= now) || request.members.iter().any(retry) {
             request.hedge_at = None;
             self.hedge(place, out);
         }
