@@ -246,7 +246,7 @@ impl LockClient {
     ) -> u32 {
         self.last_serial += 1;
         let target = self.first_quorum(&ask);
-        let quorum_min = self.config.quorums.family(&ask.mode).sizes().min;
+        let quorum_min = self.config.quorums.least(&ask.mode);
         let mut info = self.attached_info(ask.session, wish.ttl);
         info.detached = ask.bond != Bond::Attached;
         self.requests.insert(Requester {
