@@ -202,7 +202,12 @@ impl LockClient {
             Some((session, true)) => (session, Bond::Named),
         };
         self.last_request.0 += 1;
-        let request = self.last_request;
+        let request = if bond == Bond::Named {
+            // Several clients may use the session: their numbers must not meet.
+            RequestNo(self.rng.next_u64())
+        } else {
+            self.last_request
+        };
         let ask = Ask {
             name: wish.name.clone(),
             mode: wish.mode.clone(),
