@@ -341,17 +341,34 @@ impl LockClient {
                     avoid.insert(member.node.index());
                 }
             }
+            let reference = request.reference();
+            let left = self.config.quorums.all();
+            for node in left.filter(|node| self.just_left(*node, reference)) {
+                avoid.insert(node.index());
+            }
         }
         avoid
+    }
+
+    /// Whether a node may not have heard yet that this request left it. A grant of its first
+    /// round may still be on the way: asked now, it would be taken for one of the second.
+    fn just_left(&self, node: NodeId, reference: (SessionId, RequestNo)) -> bool {
+        self.link(node)
+            .is_some_and(|link| link.just_left(reference))
     }
 
     /// Asks a node, or asks it again.
     pub(super) fn ask_node(&mut self, place: u32, node: NodeId, out: &mut ClientEffects) {
         let now = self.now.mono;
+        let Some(reference) = self.requests.get(place).map(Requester::reference) else {
+            return;
+        };
+        if self.just_left(node, reference) {
+            return;
+        }
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        let reference = request.reference();
         match request
             .members
             .binary_search_by_key(&node, |member| member.node)
