@@ -724,10 +724,11 @@ impl LockNode {
             .map(|number| (place, *number))
             .collect();
         others.retain(|(_, number)| *number != request);
-        for (_, number) in &others {
-            self.entomb(session, *number);
+        // Other attempts of the session may be inside by now, and must learn that they are not.
+        for (place, number) in &others {
+            self.tell_dead(*place, Some(*number), out);
         }
-        self.end_all(&others, End::Cancelled, out);
+        self.end_all(&others, End::Forgotten, out);
         self.end_used(peer, place, request, token, out);
         self.tidy_detached(place);
     }
