@@ -360,10 +360,12 @@ impl LockClient {
     /// Asks a node, or asks it again.
     pub(super) fn ask_node(&mut self, place: u32, node: NodeId, out: &mut ClientEffects) {
         let now = self.now.mono;
-        let Some(reference) = self.requests.get(place).map(Requester::reference) else {
+        let Some(request) = self.requests.get(place) else {
             return;
         };
-        if self.just_left(node, reference) {
+        // Outside, a request leaves nodes only when it ends: its number is never used again.
+        let reference = request.reference();
+        if request.speaks_for_holder() && self.just_left(node, reference) {
             return;
         }
         let Some(request) = self.requests.get_mut(place) else {
