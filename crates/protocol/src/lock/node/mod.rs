@@ -72,6 +72,8 @@ pub struct LockNode {
     lives: BTreeMap<NodeId, Incarnation>,
     disk: disk::Disk,
     steps: Vec<Step>,
+    /// Locks to be scheduled when the present step has seen everything it brings.
+    deferred: Option<Vec<u32>>,
 }
 
 /// Whether a node grants.

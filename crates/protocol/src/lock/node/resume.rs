@@ -44,23 +44,28 @@ impl LockNode {
 
     fn resume(&mut self, place: u32, resume: Resume, out: &mut NodeEffects) {
         let now = self.now.mono;
+        // What ends makes room only when all that comes back is in its place: nobody passes a
+        // better request that is named in the same breath.
+        self.deferred = Some(Vec::new());
         for done in resume.done {
             self.finished(done, out);
         }
         self.drop_unclaimed(place, &resume.sessions, &resume.live, out);
-        let Some(peer) = self.peers.get_mut(place) else {
-            return;
-        };
-        peer.resumed = true;
-        peer.renewed = now;
+        if let Some(peer) = self.peers.get_mut(place) {
+            peer.resumed = true;
+            peer.renewed = now;
+        }
         for info in &resume.sessions {
             self.open(place, info, out);
         }
-        let mut live = resume.live;
-        // Best first: a worse claim of the same client must not pass a better one.
-        live.sort_by_key(|claim| claim.ask.priority);
-        for claim in live {
+        for claim in resume.live {
             self.claim(place, claim, out);
+        }
+        let mut locks = self.deferred.take().unwrap_or_default();
+        locks.sort_unstable();
+        locks.dedup();
+        for lock in locks {
+            self.schedule(lock, true, out);
         }
         self.arm_peer(place);
     }
