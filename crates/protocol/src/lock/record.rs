@@ -41,6 +41,8 @@ pub struct StoredGrant {
     pub client: ClientId,
     /// The grant.
     pub grant: GrantNo,
+    /// The floor told with it.
+    pub floor: Token,
     /// The largest token registered.
     pub limit: Token,
     /// The largest token named by its holder.

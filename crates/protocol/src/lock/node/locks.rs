@@ -404,6 +404,7 @@ impl LockNode {
             },
             client: client.unwrap_or(entry.ask.priority.client),
             grant: grant.number,
+            floor: grant.floor,
             limit: grant.limit,
             named: grant.named,
             entered: grant.entered,
@@ -547,6 +548,12 @@ impl LockNode {
         let Some(place) = self.by_session.get(&session).copied() else {
             return;
         };
+        // Two gateways may speak for one handle: who gives up must not end what the other has.
+        let detached = self.sessions.get(place).is_some_and(|kept| kept.detached);
+        let carrier = self.entry(place, request).map(|entry| entry.peer);
+        if detached && token.is_none() && carrier.is_some_and(|carrier| carrier != peer) {
+            return;
+        }
         self.end_used(peer, place, request, token, out);
         self.tidy_detached(place);
     }
