@@ -1018,6 +1018,11 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
+        if why == Refusal::Finished {
+            let key = request.key;
+            self.fail(key, Ended::NotHeld, out);
+            return;
+        }
         if request.token().is_some() {
             self.member_died(place, node, out);
             return;
