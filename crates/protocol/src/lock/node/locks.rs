@@ -552,13 +552,13 @@ impl LockNode {
         let Some(place) = self.by_session.get(&session).copied() else {
             return;
         };
-        let lives_on = |entry: &Entry| {
+        let spoken_for = |entry: &Entry| {
             let entered = entry.grant.as_ref().is_some_and(|grant| grant.entered);
-            entered && entry.ask.bond != Bond::Attached
+            entry.ask.bond != Bond::Attached && (entered || entry.peer != peer)
         };
-        // A gateway that gives up does not release what another may have handed out: that takes
-        // the handle.
-        if token.is_none() && self.entry(place, request).is_some_and(lives_on) {
+        // A gateway that gives up ends neither what it handed out nor what another gateway has:
+        // that takes the handle.
+        if token.is_none() && self.entry(place, request).is_some_and(spoken_for) {
             return;
         }
         self.end_used(peer, place, request, token, out);
