@@ -44,9 +44,7 @@ impl LockNode {
 
     fn resume(&mut self, place: u32, resume: Resume, out: &mut NodeEffects) {
         let now = self.now.mono;
-        // What ends makes room only when all that comes back is in its place: nobody passes a
-        // better request that is named in the same breath.
-        self.deferred = Some(Vec::new());
+        self.defer();
         for done in resume.done {
             self.finished(place, done, out);
         }
@@ -61,12 +59,7 @@ impl LockNode {
         for claim in resume.live {
             self.claim(place, claim, out);
         }
-        let mut locks = self.deferred.take().unwrap_or_default();
-        locks.sort_unstable();
-        locks.dedup();
-        for lock in locks {
-            self.schedule(lock, true, out);
-        }
+        self.schedule_deferred(out);
         self.arm_peer(place);
     }
 
