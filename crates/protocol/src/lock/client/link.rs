@@ -384,7 +384,8 @@ impl LockClient {
         let Some(link) = self.link_mut(node) else {
             return;
         };
-        link.incarnation = link.incarnation.max(incarnation);
+        let reborn = link.incarnation != Incarnation(0) && link.incarnation != incarnation;
+        link.incarnation = incarnation;
         link.tries = 0;
         let sample = now.since(link.hello);
         link.rtt = if link.rtt.is_zero() { sample } else { link.rtt };
@@ -394,8 +395,25 @@ impl LockClient {
         if link.avoid_until <= now {
             self.troubled.remove(&node);
         }
+        if reborn {
+            self.forget_seen(node);
+        }
         self.hear_clock(node, clock);
         self.begin_starting(out);
+    }
+
+    /// A new life of a node may count its grants from a smaller number, if it lost its disk.
+    /// Nothing of the old life comes over this connection.
+    fn forget_seen(&mut self, node: NodeId) {
+        let refs = self.link(node).map(|link| link.requests.clone());
+        for reference in refs.into_iter().flatten() {
+            let place = self.by_ref.get(&reference).copied();
+            let request = place.and_then(|place| self.requests.get_mut(place));
+            if let Some(member) = request.and_then(|request| request.member_mut(node)) {
+                let held = member.grant.as_ref().map(|grant| grant.number);
+                member.seen = held.unwrap_or_default();
+            }
+        }
     }
 
     pub(super) fn hear_clock(&mut self, node: NodeId, clock: Wall) {
