@@ -11,6 +11,10 @@ mod mode;
 mod node;
 mod plant;
 mod record;
+mod serial;
+mod serial_requester;
+#[cfg(test)]
+mod serial_tests;
 
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, LockView, NodeEffects,
