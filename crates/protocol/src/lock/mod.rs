@@ -2,6 +2,7 @@
 //! expiry, reconnects, restarts and change of quorum, and `Maekawa_S` behind the same client.
 
 mod api;
+mod arbiter;
 mod client;
 mod config;
 mod floor;

@@ -1,0 +1,790 @@
+//! Requests, grants and their ends.
+
+use std::sync::Arc;
+
+use super::{Lock, LockNode, State};
+use crate::id::{GrantNo, Name, RequestNo, SessionId, Token};
+use crate::lock::api::{End, NodeEffects, NodeEvent};
+use crate::lock::arbiter::{Arbiter, Entry, Grant, Scope, Step};
+use crate::lock::config::Restart;
+use crate::lock::floor::Floors;
+use crate::lock::message::{Entered, GrantRef, Message, NotNow, Refusal, SessionInfo};
+use crate::lock::mode::{Ask, Bond, Mode};
+use crate::lock::plant::Plant;
+use crate::lock::record::{Record, StoredGrant};
+
+impl LockNode {
+    pub(super) fn request(
+        &mut self,
+        peer: u32,
+        ask: Arc<Ask>,
+        hint: Token,
+        inside: bool,
+        out: &mut NodeEffects,
+    ) {
+        let (id, request) = (ask.session, ask.request);
+        let Some(place) = self.by_session.get(&id).copied() else {
+            self.unknown(peer, id, out);
+            return;
+        };
+        if let Some(why) = self.not_now() {
+            let retry = self.retry();
+            let message = Message::NotNow {
+                session: id,
+                request,
+                why,
+                retry,
+            };
+            self.send(peer, message, out);
+            return;
+        }
+        if self.entry(place, request).is_some() {
+            self.answer_again(peer, place, &ask, inside, out);
+            return;
+        }
+        if self.tombs.contains_key(&(id, request)) {
+            self.dead(peer, id, Some(request), out);
+            return;
+        }
+        let session = self
+            .sessions
+            .get(place)
+            .expect("invariant: sessions are indexed");
+        if self.config.rules.has(Plant::FinishedMark) && request <= session.finished {
+            return;
+        }
+        if let Err(why) = self.fits(peer, place, &ask) {
+            self.deny(peer, id, Some(request), why, out);
+            return;
+        }
+        let hint = if hint > self.token_bound() {
+            Token(0)
+        } else {
+            hint
+        };
+        let lock = self.insert(place, Entry::new(ask, hint, inside, peer));
+        self.schedule(lock, false, out);
+        self.tell_position(peer, lock, id, request, out);
+    }
+
+    /// Whether a request may be kept.
+    fn fits(&self, peer: u32, place: u32, ask: &Ask) -> Result<(), Refusal> {
+        let limits = &self.config.limits;
+        let session = self.sessions.get(place).ok_or(Refusal::Unfit)?;
+        let attached = ask.bond == Bond::Attached;
+        if attached == session.detached || attached && session.peer != peer {
+            return Err(Refusal::Unfit);
+        }
+        if ask.priority.request != ask.request {
+            return Err(Refusal::Unfit);
+        }
+        let group = match &ask.mode {
+            Mode::Group(group) => group.len(),
+            Mode::Exclusive | Mode::Shared => 0,
+        };
+        let name = ask.name.bytes().len();
+        if name == 0 || name > limits.name_bytes || group > limits.group_bytes {
+            return Err(Refusal::Size);
+        }
+        if self.too_far(ask.priority.t) {
+            let clock = self.now.wall;
+            return Err(Refusal::PriorityAhead { clock });
+        }
+        let keeper = self.peers.get(peer).ok_or(Refusal::Unfit)?;
+        if keeper.requests >= limits.requests_per_client {
+            return Err(Refusal::RequestLimit);
+        }
+        match self.by_name.get(&ask.name) {
+            None if self.locks.len() >= limits.locks.saturating_add(limits.idle_locks) => {
+                Err(Refusal::LockLimit)
+            }
+            Some(lock) if self.queue_len(*lock) >= limits.queue => Err(Refusal::QueueFull),
+            _ => Ok(()),
+        }
+    }
+
+    fn queue_len(&self, lock: u32) -> usize {
+        self.locks.get(lock).map_or(0, |lock| lock.arbiter.len())
+    }
+
+    pub(super) fn not_now(&self) -> Option<NotNow> {
+        match self.state {
+            State::Serving => None,
+            State::Draining | State::Stopped => Some(NotNow::Draining),
+            _ => Some(NotNow::Pausing),
+        }
+    }
+
+    /// Puts an entry into its lock, session and carrier.
+    pub(super) fn insert(&mut self, place: u32, entry: Entry) -> u32 {
+        let (peer, request) = (entry.peer, entry.ask.request);
+        let lock = self.lock_of(&entry.ask.name);
+        let session = self
+            .sessions
+            .get_mut(place)
+            .expect("invariant: its session exists");
+        session.requests.insert(request, lock);
+        let detached = session.detached;
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.requests += 1;
+            if detached {
+                peer.carried.insert((place, request));
+            }
+        }
+        let kept = self.locks.get_mut(lock).expect("invariant: just found");
+        kept.idle = 0;
+        kept.arbiter.insert(entry);
+        lock
+    }
+
+    /// The place of a lock, made if it is new.
+    fn lock_of(&mut self, name: &Name) -> u32 {
+        if let Some(place) = self.by_name.get(name).copied() {
+            return place;
+        }
+        let place = self.locks.insert(Lock {
+            name: name.clone(),
+            policy: self.config.policy(name),
+            arbiter: Arbiter::new(Floors::of(self.default_floor)),
+            idle: 0,
+        });
+        self.by_name.insert(name.clone(), place);
+        place
+    }
+
+    pub(super) fn entry(&self, session: u32, request: RequestNo) -> Option<&Entry> {
+        let session = self.sessions.get(session)?;
+        let lock = self.locks.get(*session.requests.get(&request)?)?;
+        lock.arbiter.get(session.id, request)
+    }
+
+    pub(super) fn entry_mut(&mut self, session: u32, request: RequestNo) -> Option<&mut Entry> {
+        let session = self.sessions.get(session)?;
+        let lock = self.locks.get_mut(*session.requests.get(&request)?)?;
+        lock.arbiter.get_mut(session.id, request)
+    }
+
+    /// The session and the entry that a grant reference means, if that is still the grant.
+    fn granted(&mut self, grant: GrantRef) -> Option<(u32, &mut Entry)> {
+        let place = self.by_session.get(&grant.session).copied()?;
+        let entry = self.entry_mut(place, grant.request)?;
+        let held = entry.grant.as_ref()?;
+        (held.number == grant.grant).then_some((place, entry))
+    }
+
+    /// Answers a request that is there already.
+    fn answer_again(
+        &mut self,
+        peer: u32,
+        place: u32,
+        ask: &Arc<Ask>,
+        inside: bool,
+        out: &mut NodeEffects,
+    ) {
+        let (id, request) = (ask.session, ask.request);
+        let Some(entry) = self.entry(place, request) else {
+            return;
+        };
+        if entry.ask != *ask || entry.peer != peer && ask.bond == Bond::Attached {
+            self.deny(peer, id, Some(request), Refusal::Unfit, out);
+            return;
+        }
+        self.carry(peer, place, request);
+        let Some(entry) = self.entry(place, request) else {
+            return;
+        };
+        if entry.grant.is_some() {
+            self.repeat_grant(place, request, out);
+            return;
+        }
+        if inside && !entry.inside() {
+            let lock = self
+                .sessions
+                .get(place)
+                .and_then(|session| session.requests.get(&request));
+            let lock = *lock.expect("invariant: the entry is in its session");
+            let kept = self.locks.get_mut(lock).expect("invariant: just found");
+            let old = kept
+                .arbiter
+                .remove(id, request)
+                .expect("invariant: just found");
+            kept.arbiter
+                .insert(Entry::new(old.ask, old.hint, true, peer));
+            self.schedule(lock, false, out);
+        }
+        let lock = self
+            .sessions
+            .get(place)
+            .and_then(|session| session.requests.get(&request));
+        if let Some(lock) = lock.copied() {
+            self.tell_position(peer, lock, id, request, out);
+        }
+    }
+
+    /// Lets another connection carry a request.
+    pub(super) fn carry(&mut self, peer: u32, place: u32, request: RequestNo) {
+        let detached = self
+            .sessions
+            .get(place)
+            .is_some_and(|session| session.detached);
+        let Some(entry) = self.entry_mut(place, request) else {
+            return;
+        };
+        let old = std::mem::replace(&mut entry.peer, peer);
+        if old == peer {
+            return;
+        }
+        if let Some(old) = self.peers.get_mut(old) {
+            old.requests = old.requests.saturating_sub(1);
+            old.carried.remove(&(place, request));
+        }
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.requests += 1;
+            if detached {
+                peer.carried.insert((place, request));
+            }
+        }
+        self.forget_peer(old);
+    }
+
+    /// Says LOCKED again, and INQUIRE if the grant was asked back.
+    pub(super) fn repeat_grant(&mut self, place: u32, request: RequestNo, out: &mut NodeEffects) {
+        let Some(entry) = self.entry(place, request) else {
+            return;
+        };
+        let Some(grant) = entry.grant.clone() else {
+            return;
+        };
+        let (peer, ask) = (entry.peer, entry.ask.clone());
+        self.say_locked(peer, &ask, &grant, out);
+        if grant.inquired && !grant.entered {
+            let inquire = Message::Inquire(reference(&ask, grant.number));
+            self.send(peer, inquire, out);
+        }
+    }
+
+    fn say_locked(&mut self, peer: u32, ask: &Ask, grant: &Grant, out: &mut NodeEffects) {
+        self.cover(peer, grant.limit, out);
+        let locked = Message::Locked {
+            grant: reference(ask, grant.number),
+            floor: grant.floor,
+            limit: grant.limit,
+            incarnation: self.incarnation,
+            clock: self.now.wall,
+        };
+        self.send(peer, locked, out);
+    }
+
+    /// Says QUEUED to a request that was not granted.
+    fn tell_position(
+        &mut self,
+        peer: u32,
+        lock: u32,
+        session: SessionId,
+        request: RequestNo,
+        out: &mut NodeEffects,
+    ) {
+        let Some(kept) = self.locks.get(lock) else {
+            return;
+        };
+        let Some(position) = kept.arbiter.position(session, request) else {
+            return;
+        };
+        if kept.arbiter.entries()[position].grant.is_some() {
+            return;
+        }
+        if self.config.rules.has(Plant::FailedRule) {
+            let entries = kept.arbiter.entries();
+            let first_waiting = entries.iter().position(|entry| entry.grant.is_none());
+            if first_waiting == Some(position) && position == 0 {
+                return;
+            }
+        }
+        let queued = Message::Queued {
+            session,
+            request,
+            position: position as u32,
+        };
+        self.send(peer, queued, out);
+    }
+
+    /// Runs the arbiter of a lock and says what it wants said; forgets the lock if it is idle.
+    pub(super) fn schedule(&mut self, lock: u32, removed: bool, out: &mut NodeEffects) {
+        let reserve = self.reserve();
+        let rules = self.config.rules;
+        let serving = matches!(self.state, State::Serving | State::Draining);
+        let mut steps = std::mem::take(&mut self.steps);
+        let Some(kept) = self.locks.get_mut(lock) else {
+            return;
+        };
+        if kept.arbiter.is_empty() {
+            self.rest(lock);
+        } else if serving {
+            let mut scope = Scope {
+                policy: kept.policy,
+                rules,
+                reserve,
+                last: &mut self.last_grant,
+                steps: &mut steps,
+                removed,
+            };
+            kept.arbiter.schedule(&mut scope);
+        }
+        for step in steps.drain(..) {
+            self.perform(step, out);
+        }
+        self.steps = steps;
+    }
+
+    fn perform(&mut self, step: Step, out: &mut NodeEffects) {
+        match step {
+            Step::Inquire { peer, ask, number } => {
+                self.send(peer, Message::Inquire(reference(&ask, number)), out);
+            }
+            Step::Grant {
+                peer,
+                ask,
+                number,
+                floor,
+                limit,
+                bypass,
+                inside,
+            } => {
+                self.served = true;
+                let grant = Grant {
+                    number,
+                    floor,
+                    limit,
+                    named: Token(0),
+                    inquired: false,
+                    entered: false,
+                };
+                self.store(&ask, out);
+                self.say_locked(peer, &ask, &grant, out);
+                if self.config.observe {
+                    out.events.push(NodeEvent::Granted {
+                        ask,
+                        grant: number,
+                        floor,
+                        limit,
+                        bypass,
+                        inside,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Writes a grant to disk, if this node keeps grants there.
+    pub(super) fn store(&mut self, ask: &Ask, out: &mut NodeEffects) {
+        if self.config.restart != Restart::Durable {
+            return;
+        }
+        let Some(place) = self.by_session.get(&ask.session).copied() else {
+            return;
+        };
+        if let Some(stored) = self.stored_grant(place, ask.request) {
+            self.persist(Record::Grant(Box::new(stored)), out);
+        }
+    }
+
+    /// A grant as it is written to disk.
+    pub(super) fn stored_grant(&self, place: u32, request: RequestNo) -> Option<StoredGrant> {
+        let session = self.sessions.get(place)?;
+        let entry = self.entry(place, request)?;
+        let grant = entry.grant.as_ref()?;
+        let client = self.peers.get(session.peer).map(|peer| peer.id);
+        Some(StoredGrant {
+            ask: entry.ask.clone(),
+            session: SessionInfo {
+                session: session.id,
+                ttl: session.ttl,
+                detached: session.detached,
+                owner: session.owner.clone(),
+            },
+            client: client.unwrap_or(entry.ask.priority.client),
+            grant: grant.number,
+            limit: grant.limit,
+            named: grant.named,
+            entered: grant.entered,
+        })
+    }
+
+    /// A lock without requests: its floors are kept for a while, then folded into the default.
+    fn rest(&mut self, lock: u32) {
+        self.idle_stamp += 1;
+        let stamp = self.idle_stamp;
+        if let Some(kept) = self.locks.get_mut(lock) {
+            kept.idle = stamp;
+        }
+        self.idle.push_back((lock, stamp));
+        // A lock that went to and fro leaves stale notes behind: they are bounded too.
+        while self.idle.len() > self.config.limits.idle_locks {
+            let Some((lock, stamp)) = self.idle.pop_front() else {
+                break;
+            };
+            if self.locks.get(lock).is_some_and(|kept| kept.idle == stamp) {
+                let kept = self.locks.remove(lock).expect("invariant: just seen");
+                self.default_floor = self.default_floor.max(kept.arbiter.floors.highest());
+                self.by_name.remove(&kept.name);
+            }
+        }
+    }
+
+    /// Ends requests, granted or waiting, and lets others in once all of them are gone: nothing
+    /// is granted to a request that is about to end.
+    pub(super) fn end_all(
+        &mut self,
+        requests: &[(u32, RequestNo)],
+        why: End,
+        out: &mut NodeEffects,
+    ) {
+        let mut locks = Vec::with_capacity(requests.len());
+        for (session, request) in requests {
+            locks.extend(self.take_out(*session, *request, why, out));
+        }
+        locks.sort_unstable();
+        locks.dedup();
+        for lock in locks {
+            self.schedule(lock, true, out);
+        }
+    }
+
+    /// Ends a request, granted or waiting, and lets others in.
+    pub(super) fn end(&mut self, place: u32, request: RequestNo, why: End, out: &mut NodeEffects) {
+        if let Some(lock) = self.take_out(place, request, why, out) {
+            self.schedule(lock, true, out);
+        }
+    }
+
+    /// Ends a request and names its lock, which must be scheduled.
+    fn take_out(
+        &mut self,
+        place: u32,
+        request: RequestNo,
+        why: End,
+        out: &mut NodeEffects,
+    ) -> Option<u32> {
+        let session = self.sessions.get_mut(place)?;
+        let lock = session.requests.remove(&request)?;
+        let id = session.id;
+        session.finished = session.finished.max(request);
+        let kept = self.locks.get_mut(lock)?;
+        let entry = kept.arbiter.remove(id, request)?;
+        if let Some(peer) = self.peers.get_mut(entry.peer) {
+            peer.requests = peer.requests.saturating_sub(1);
+            peer.carried.remove(&(place, request));
+        }
+        let number = entry
+            .grant
+            .as_ref()
+            .map_or(Self::NO_GRANT, |grant| grant.number);
+        if let Some(grant) = &entry.grant {
+            let used = match why {
+                End::Done(token) => token.max(grant.named),
+                End::Cancelled if grant.entered => grant.named,
+                End::Cancelled | End::Yielded | End::Disconnected => Token(0),
+                End::Expired | End::Lapsed | End::Forgotten | End::Revoked
+                    if self.config.rules.has(Plant::NoFloorOnExpiry) =>
+                {
+                    Token(0)
+                }
+                End::Expired | End::Lapsed | End::Forgotten | End::Revoked => grant.limit,
+            };
+            if used > Token(0) {
+                kept.arbiter.floors.record(&entry.ask.group(), used);
+            }
+            if self.config.restart == Restart::Durable {
+                self.persist(Record::GrantEnded(id, request), out);
+            }
+        }
+        let peer = entry.peer;
+        if self.config.observe {
+            out.events.push(NodeEvent::Ended {
+                ask: entry.ask,
+                grant: number,
+                why,
+            });
+        }
+        self.forget_peer(peer);
+        Some(lock)
+    }
+
+    pub(super) fn yielded(&mut self, peer: u32, grant: GrantRef, out: &mut NodeEffects) {
+        let Some((place, entry)) = self.granted(grant) else {
+            self.maybe_unknown(peer, grant.session, out);
+            return;
+        };
+        if entry.grant.as_ref().is_some_and(|grant| grant.entered) {
+            return;
+        }
+        let ask = entry.ask.clone();
+        let session = self.sessions.get(place).expect("invariant: just found");
+        let lock = session.requests[&grant.request];
+        let kept = self.locks.get_mut(lock).expect("invariant: just found");
+        kept.arbiter.take_back(grant.session, grant.request);
+        if self.config.restart == Restart::Durable {
+            self.persist(Record::GrantEnded(grant.session, grant.request), out);
+        }
+        if self.config.observe {
+            out.events.push(NodeEvent::Ended {
+                ask,
+                grant: grant.grant,
+                why: End::Yielded,
+            });
+        }
+        self.schedule(lock, true, out);
+    }
+
+    pub(super) fn done(
+        &mut self,
+        peer: u32,
+        session: SessionId,
+        request: RequestNo,
+        token: Option<Token>,
+        out: &mut NodeEffects,
+    ) {
+        let Some(place) = self.by_session.get(&session).copied() else {
+            return;
+        };
+        self.end_used(peer, place, request, token, out);
+        self.tidy_detached(place);
+    }
+
+    /// Ends a request at its holder's word; a token above the limit is refused and counts as the
+    /// limit.
+    fn end_used(
+        &mut self,
+        peer: u32,
+        place: u32,
+        request: RequestNo,
+        token: Option<Token>,
+        out: &mut NodeEffects,
+    ) {
+        let Some(entry) = self.entry(place, request) else {
+            return;
+        };
+        let session = entry.ask.session;
+        let limit = entry.grant.as_ref().map_or(Token(0), |grant| grant.limit);
+        let granted = entry.grant.is_some();
+        let why = match token {
+            Some(token) if granted && token > limit => {
+                self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
+                End::Done(limit)
+            }
+            Some(token) => End::Done(token),
+            None => End::Cancelled,
+        };
+        self.end(place, request, why, out);
+    }
+
+    /// A detached session without requests is over.
+    fn tidy_detached(&mut self, place: u32) {
+        let over = |session: &super::Session| session.detached && session.requests.is_empty();
+        if self.sessions.get(place).is_some_and(over) {
+            self.close_session(place);
+        }
+    }
+
+    pub(super) fn raise(
+        &mut self,
+        peer: u32,
+        grant: GrantRef,
+        token: Token,
+        out: &mut NodeEffects,
+    ) {
+        if token > self.token_bound() {
+            let (session, request) = (grant.session, grant.request);
+            self.deny(peer, session, Some(request), Refusal::TokenAhead, out);
+            return;
+        }
+        let Some((_, entry)) = self.granted(grant) else {
+            self.no_grant(peer, grant, out);
+            return;
+        };
+        let ask = entry.ask.clone();
+        let held = entry.grant.as_mut().expect("invariant: just found");
+        held.limit = held.limit.max(token);
+        held.named = held.named.max(token);
+        let limit = held.limit;
+        self.store(&ask, out);
+        if !self.config.rules.has(Plant::RaisedAboveCeiling) {
+            self.cover(peer, limit, out);
+        }
+        self.send(peer, Message::Raised { grant, token }, out);
+    }
+
+    /// Applies a holder's notice; `true` if it was.
+    pub(super) fn entered(&mut self, peer: u32, entered: Entered, out: &mut NodeEffects) -> bool {
+        let Entered { grant, token, note } = entered;
+        let (session, request) = (grant.session, grant.request);
+        if note
+            .as_ref()
+            .is_some_and(|note| note.len() > self.config.limits.note_bytes)
+        {
+            self.deny(peer, session, Some(request), Refusal::Size, out);
+            return false;
+        }
+        let lowers = self.config.rules.has(Plant::KeepaliveLowersLimit);
+        let now = self.now.mono;
+        let Some((place, entry)) = self.granted(grant) else {
+            self.no_grant(peer, grant, out);
+            return false;
+        };
+        let ask = entry.ask.clone();
+        let held = entry.grant.as_mut().expect("invariant: just found");
+        if token > held.limit {
+            self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
+            return false;
+        }
+        held.named = held.named.max(token);
+        // The token is final unless the holder raises it: nothing above it will be used.
+        held.limit = if lowers { token } else { held.named };
+        let first = !std::mem::replace(&mut held.entered, true);
+        if note.is_some() {
+            entry.note = note;
+        }
+        let session = self.sessions.get_mut(place).expect("invariant: just found");
+        if session.detached {
+            session.entered = true;
+            session.renewed = now;
+            self.arm_session(place);
+        }
+        self.store(&ask, out);
+        if first {
+            let entered = NodeEvent::Entered {
+                ask,
+                grant: grant.grant,
+                token,
+            };
+            self.event(entered, out);
+        }
+        true
+    }
+
+    pub(super) fn keepalive(
+        &mut self,
+        peer: u32,
+        mut grant: GrantRef,
+        token: Token,
+        out: &mut NodeEffects,
+    ) {
+        if self.config.rules.has(Plant::OldGrantHandle)
+            && let Some(place) = self.by_session.get(&grant.session).copied()
+            && let Some(entry) = self.entry(place, grant.request)
+            && let Some(held) = &entry.grant
+        {
+            grant.grant = held.number;
+        }
+        let now = self.now.mono;
+        let lowers = self.config.rules.has(Plant::KeepaliveLowersLimit);
+        let Some((place, entry)) = self.granted(grant) else {
+            self.dead(peer, grant.session, Some(grant.request), out);
+            return;
+        };
+        let ask = entry.ask.clone();
+        let held = entry.grant.as_mut().expect("invariant: just found");
+        if token > held.limit || ask.bond == Bond::Attached {
+            let (session, request) = (grant.session, grant.request);
+            self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
+            return;
+        }
+        held.named = held.named.max(token);
+        if lowers {
+            held.limit = token;
+        }
+        held.entered = true;
+        let session = self.sessions.get_mut(place).expect("invariant: just found");
+        session.entered = true;
+        session.renewed = now;
+        self.arm_session(place);
+        self.store(&ask, out);
+        self.send(peer, Message::Kept(grant), out);
+    }
+
+    /// Ends all requests of a detached session, by a handle; also if it is not known here.
+    pub(super) fn finish(
+        &mut self,
+        peer: u32,
+        session: SessionId,
+        request: RequestNo,
+        token: Option<Token>,
+        out: &mut NodeEffects,
+    ) {
+        self.entomb(session, request);
+        let Some(place) = self.by_session.get(&session).copied() else {
+            return;
+        };
+        let Some(kept) = self.sessions.get(place).filter(|session| session.detached) else {
+            return;
+        };
+        let mut others: Vec<(u32, RequestNo)> = kept
+            .requests
+            .keys()
+            .map(|number| (place, *number))
+            .collect();
+        others.retain(|(_, number)| *number != request);
+        for (_, number) in &others {
+            self.entomb(session, *number);
+        }
+        self.end_all(&others, End::Cancelled, out);
+        self.end_used(peer, place, request, token, out);
+        self.tidy_detached(place);
+    }
+
+    fn entomb(&mut self, session: SessionId, request: RequestNo) {
+        let until = self.now.mono + self.config.times.stretch(self.config.times.ttl_max);
+        self.tombs.insert((session, request), until);
+        self.tombs_by_age.push_back((until, session, request));
+        self.bury();
+    }
+
+    /// A message about a grant that is not there: the request is dead, or the whole session.
+    fn no_grant(&mut self, peer: u32, grant: GrantRef, out: &mut NodeEffects) {
+        if self.by_session.get(&grant.session).is_some() {
+            let known = self.by_session.get(&grant.session).copied();
+            let waits = known.is_some_and(|place| self.entry(place, grant.request).is_some());
+            if !waits {
+                self.dead(peer, grant.session, Some(grant.request), out);
+            }
+        } else {
+            self.unknown(peer, grant.session, out);
+        }
+    }
+
+    fn maybe_unknown(&mut self, peer: u32, session: SessionId, out: &mut NodeEffects) {
+        if self.by_session.get(&session).is_none() {
+            self.unknown(peer, session, out);
+        }
+    }
+
+    fn unknown(&mut self, peer: u32, session: SessionId, out: &mut NodeEffects) {
+        if !self.config.rules.has(Plant::SilentExpiry) {
+            self.dead(peer, session, None, out);
+        }
+    }
+
+    /// The largest token that may have been used in any lock here, and the largest registered.
+    pub(super) fn highest(&self) -> (Token, Token) {
+        let mut floor = self.default_floor;
+        let mut limit = Token(0);
+        for (_, lock) in self.locks.iter() {
+            floor = floor.max(lock.arbiter.floors.highest());
+            let grants = lock
+                .arbiter
+                .entries()
+                .iter()
+                .filter_map(|entry| entry.grant.as_ref());
+            limit = grants.map(|grant| grant.limit).fold(limit, Token::max);
+        }
+        (floor, limit)
+    }
+}
+
+pub(super) fn reference(ask: &Ask, grant: GrantNo) -> GrantRef {
+    GrantRef {
+        session: ask.session,
+        request: ask.request,
+        grant,
+    }
+}

@@ -1,0 +1,347 @@
+//! The node's machine: the arbiters of all its locks, with sessions, connections and what must
+//! survive a restart.
+//!
+//! Getters: [`LockNode::id`], [`LockNode::incarnation`], [`LockNode::is_serving`],
+//! [`LockNode::view`], [`LockNode::kept`]. Inputs: [`LockNode::start`] and
+//! [`Machine::handle`]. Outputs: [`NodeEffects`].
+//!
+//! What it guarantees, whatever its clients, its disk's delay and its own crashes do:
+//!
+//! - A grant ends only by YIELD, DONE, RESUME, expiry or an operator's word, never because a
+//!   connection broke.
+//! - Whoever is granted a lock is told a floor that covers every token that an earlier conflicting
+//!   grant of this node may have used.
+//! - No limit above the ceiling on disk leaves the node.
+
+mod disk;
+mod locks;
+mod resume;
+mod sessions;
+mod start;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::api::{LockView, NodeEffects, NodeEvent, NodeInput, To};
+use super::arbiter::{Arbiter, Step};
+use super::config::{Config, Policy};
+use super::message::{Message, Resume};
+use super::record::Record;
+use crate::id::{
+    ClientId, ConnNo, GrantNo, Incarnation, LinkId, Name, NodeId, RequestNo, SessionId, Token,
+};
+use crate::machine::Machine;
+use crate::table::{Slab, Table};
+use crate::time::{Instant, Now, Wake};
+
+pub use start::Start;
+
+/// The arbiters of all locks at one node, with their sessions and connections.
+#[derive(Clone, Debug)]
+pub struct LockNode {
+    config: Arc<Config>,
+    id: NodeId,
+    incarnation: Incarnation,
+    state: State,
+    /// The time of the present step.
+    now: Now,
+
+    links: Table<LinkId, u32>,
+    clients: Table<ClientId, u32>,
+    peers: Slab<Peer>,
+    by_session: Table<SessionId, u32>,
+    sessions: Slab<Session>,
+    by_name: Table<Name, u32>,
+    locks: Slab<Lock>,
+    /// Locks without a request, oldest first, with the stamp they became idle at.
+    idle: VecDeque<(u32, u64)>,
+    idle_stamp: u64,
+    /// Ended detached requests, so that a late message cannot bring them back.
+    tombs: BTreeMap<(SessionId, RequestNo), Instant>,
+    tombs_by_age: VecDeque<(Instant, SessionId, RequestNo)>,
+
+    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    last_grant: GrantNo,
+    /// Tokens up to this one may have been used in every lock that is not kept.
+    default_floor: Token,
+    /// Whether it ever granted anything, in any life.
+    served: bool,
+    /// The last life of other nodes that was heard of.
+    lives: BTreeMap<NodeId, Incarnation>,
+    disk: disk::Disk,
+    steps: Vec<Step>,
+}
+
+/// Whether a node grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Its first records are not on disk yet.
+    Starting {
+        then: Box<State>,
+        records: u64,
+    },
+    /// It restarted after a crash; holders may reclaim, nobody is granted anything until then.
+    Pausing {
+        until: Instant,
+    },
+    /// It lost its disk.
+    Recovering(start::Recovery),
+    Serving,
+    Draining,
+    Stopped,
+}
+
+/// A client: its connection and what it made the node keep.
+#[derive(Clone, Debug)]
+struct Peer {
+    id: ClientId,
+    conn: ConnNo,
+    link: Option<LinkId>,
+    /// When the connection's last heartbeat came (the handshake is the first).
+    heard: Instant,
+    /// When its attached sessions and its grants were last renewed.
+    renewed: Instant,
+    /// Whether the client has said on this connection what it has.
+    resumed: bool,
+    partial: Option<Box<Resume>>,
+    /// Attached sessions.
+    sessions: BTreeSet<u32>,
+    /// Detached requests that its connection carries.
+    carried: BTreeSet<(u32, RequestNo)>,
+    requests: usize,
+    /// Messages to it wait until this many records are on disk.
+    hold: u64,
+    timer: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    id: SessionId,
+    ttl: Duration,
+    detached: bool,
+    owner: Arc<str>,
+    /// The client it is attached to; of a detached session, whoever opened it.
+    peer: u32,
+    /// When it was opened, or last renewed by a handle.
+    renewed: Instant,
+    /// Whether a detached session has entered: from then on its TTL counts.
+    entered: bool,
+    /// Its requests, and their locks.
+    requests: BTreeMap<RequestNo, u32>,
+    /// The largest request it ended (only a planted bug uses it).
+    finished: RequestNo,
+    timer: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Lock {
+    name: Name,
+    policy: Policy,
+    arbiter: Arbiter,
+    /// Set while the lock is idle.
+    idle: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Node,
+    Peer(ClientId),
+    Session(SessionId),
+}
+
+impl LockNode {
+    /// Which node this is.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Its present life.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Whether it grants: it is neither starting, pausing, recovering, draining nor stopped.
+    pub fn is_serving(&self) -> bool {
+        self.state == State::Serving
+    }
+
+    /// A lock as this node sees it, if it keeps anything about it.
+    pub fn view(&self, name: &Name) -> Option<LockView> {
+        let lock = self.locks.get(*self.by_name.get(name)?)?;
+        Some(lock.arbiter.view())
+    }
+
+    /// How many locks with a request, sessions, clients and tombstones it keeps.
+    pub fn kept(&self) -> [usize; 4] {
+        let idle = self.locks.iter().filter(|(_, lock)| lock.idle > 0).count();
+        [
+            self.locks.len() - idle,
+            self.sessions.len(),
+            self.peers.len(),
+            self.tombs.len(),
+        ]
+    }
+
+    /// Sends to a client, behind what waits for the disk. A client that is gone gets nothing.
+    fn send(&mut self, peer: u32, message: Message, out: &mut NodeEffects) {
+        let Some(peer) = self.peers.get_mut(peer) else {
+            return;
+        };
+        let Some(link) = peer.link else { return };
+        let to = To::Link(link);
+        if self.disk.must_wait(peer.hold) {
+            // Later messages of this link line up behind this one, see the driver's contract.
+            peer.hold = self.disk.written();
+            out.send_durable.push(crate::Envelope { to, message });
+        } else {
+            out.send(to, message);
+        }
+    }
+
+    fn event(&self, event: NodeEvent, out: &mut NodeEffects) {
+        if self.config.observe {
+            out.events.push(event);
+        }
+    }
+
+    fn persist(&mut self, record: Record, out: &mut NodeEffects) {
+        self.disk.write(&record);
+        out.persist.push(record);
+    }
+
+    fn arm(&mut self, at: Instant, timer: Timer) {
+        self.timers.push(Reverse((at, timer)));
+    }
+
+    fn wake(&mut self, out: &mut NodeEffects) {
+        while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
+            if at > self.now.mono {
+                break;
+            }
+            self.timers.pop();
+            match timer {
+                Timer::Node => self.node_timer(out),
+                Timer::Peer(client) => self.peer_timer(client, out),
+                Timer::Session(session) => self.session_timer(session, out),
+            }
+        }
+        self.bury();
+    }
+
+    /// Forgets tombstones whose time is over.
+    fn bury(&mut self) {
+        while let Some((until, session, request)) = self.tombs_by_age.front().copied() {
+            if until > self.now.mono && self.tombs_by_age.len() <= self.config.limits.tombstones {
+                break;
+            }
+            self.tombs_by_age.pop_front();
+            if self.tombs.get(&(session, request)) == Some(&until) {
+                self.tombs.remove(&(session, request));
+            }
+        }
+    }
+
+    fn receive(&mut self, link: LinkId, message: Message, out: &mut NodeEffects) {
+        if let Message::Hello {
+            client,
+            conn,
+            config,
+        } = message
+        {
+            self.hello(link, client, conn, config, out);
+            return;
+        }
+        let Some(peer) = self.links.get(&link).copied() else {
+            // Late bytes of a connection that was replaced or closed.
+            return;
+        };
+        match message {
+            Message::Resume(part) => self.resume_part(peer, *part, out),
+            Message::Heartbeat { beat, entered } => self.heartbeat(peer, beat, entered, out),
+            _ if !self.peers.get(peer).is_some_and(|peer| peer.resumed) => {}
+            Message::Open(info) => self.open(peer, &info, out),
+            Message::Request { ask, hint, inside } => self.request(peer, ask, hint, inside, out),
+            Message::Yield(grant) => self.yielded(peer, grant, out),
+            Message::Done {
+                session,
+                request,
+                token,
+            } => self.done(peer, session, request, token, out),
+            Message::Raise { grant, token } => self.raise(peer, grant, token, out),
+            Message::Entered(entered) => {
+                let grant = entered.grant;
+                if self.entered(peer, *entered, out) {
+                    self.send(peer, Message::Noted(grant), out);
+                }
+            }
+            Message::Keepalive { grant, token } => self.keepalive(peer, grant, token, out),
+            Message::Finish {
+                session,
+                request,
+                token,
+            } => self.finish(peer, session, request, token, out),
+            // The rest is said by nodes, not to them.
+            _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
+        }
+    }
+
+    fn peer_message(&mut self, from: NodeId, message: &Message, out: &mut NodeEffects) {
+        match message {
+            Message::Recover { node, incarnation } if *node == from => {
+                self.answer_recovery(*node, *incarnation, out);
+            }
+            Message::Recovered(answer) if answer.node == from => self.recovered(*answer, out),
+            _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
+        }
+    }
+}
+
+impl Machine for LockNode {
+    type Input = NodeInput;
+    type Address = To;
+    type Message = Message;
+    type Record = Record;
+    type Event = NodeEvent;
+
+    fn handle(&mut self, now: Now, input: NodeInput, out: &mut NodeEffects) {
+        // A steady clock that seems to run backwards is read as standing still.
+        self.now = Now {
+            mono: now.mono.max(self.now.mono),
+            wall: now.wall,
+        };
+        if self.state == State::Stopped {
+            if let NodeInput::Durable(records) = input {
+                self.disk.synced(records);
+            }
+            return;
+        }
+        match input {
+            NodeInput::Durable(records) => self.durable(records, out),
+            NodeInput::Receive(link, _) if self.is_starting() => {
+                out.events.push(NodeEvent::Close(link));
+            }
+            NodeInput::Receive(link, message) => self.receive(link, message, out),
+            NodeInput::Closed(link) => self.closed(link, out),
+            NodeInput::Peer(from, message) => self.peer_message(from, &message, out),
+            NodeInput::Wake => self.wake(out),
+            NodeInput::Drain => self.drain(out),
+            NodeInput::Stop => self.stop(out),
+            NodeInput::Expire(session) => self.revoke(session, out),
+        }
+    }
+
+    fn next_wake(&self) -> Option<Wake> {
+        if self.state == State::Stopped {
+            return None;
+        }
+        let Reverse((at, timer)) = self.timers.peek()?;
+        let reason = match timer {
+            Timer::Node => "node",
+            Timer::Peer(_) => "connection lease",
+            Timer::Session(_) => "session",
+        };
+        Some(Wake { at: *at, reason })
+    }
+}
