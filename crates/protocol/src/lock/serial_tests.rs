@@ -4,19 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
 use conclave_quorum::NodeSet;
 
-use super::api::End;
+use super::arbiter::{Arbiter, Entry, Reserve, Scope, Step};
 use super::config::{Policy, Protocol};
-use super::message::{GrantRef, Message, Refusal, Travel};
+use super::floor::Floors;
+use super::message::{Message, Travel};
 use super::mode::{Ask, Bond, Mode, Priority};
 use super::plant::{Plant, Rules};
-use super::serial::{Desk, Graves, Held, Ref, Serial, Step};
+use super::serial::{Onward, Way, is_route};
 use super::serial_requester::{Outcome, SerialRequest};
 use crate::id::{ClientId, GrantNo, Incarnation, Name, NodeId, RequestNo, SessionId, Token};
-use crate::time::Instant;
 
 const NODES: usize = 16;
 const LIFE: Incarnation = Incarnation(7);
@@ -27,11 +26,60 @@ enum Place {
     Node(usize),
 }
 
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Hash)]
 struct Node {
-    lock: Serial,
-    graves: Graves,
-    grants: u64,
+    lock: Arbiter,
+    ended: BTreeSet<(SessionId, RequestNo)>,
+    last: GrantNo,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self {
+            lock: Arbiter::new(Floors::default()),
+            ended: BTreeSet::new(),
+            last: GrantNo(0),
+        }
+    }
+
+    fn travel(&mut self, travel: Travel) -> bool {
+        let Travel {
+            ask,
+            hint,
+            route,
+            grants,
+        } = travel;
+        let before = grants;
+        if self.ended.contains(&(ask.session, ask.request)) {
+            return false;
+        }
+        if let Some(entry) = self.lock.get_mut(ask.session, ask.request) {
+            entry.way.as_mut().unwrap().before = before;
+            return entry.grant.is_some();
+        }
+        let mut entry = Entry::new(ask, hint, false, 0);
+        entry.way = Some(Box::new(Way { route, before }));
+        self.lock.insert(entry);
+        false
+    }
+
+    fn done(&mut self, key: (SessionId, RequestNo), token: Option<Token>, rules: Rules) {
+        let literal = rules.has(Plant::SerialUnlockWithoutRequest);
+        let entries = self.lock.entries().iter();
+        let mut keys = vec![key];
+        if literal {
+            let own = entries.filter(|entry| entry.ask.session == key.0);
+            keys = own.map(|entry| (key.0, entry.ask.request)).collect();
+        } else {
+            self.ended.insert(key);
+        }
+        for (session, request) in keys {
+            let removed = self.lock.remove(session, request);
+            if let (Some(entry), Some(token)) = (removed, token) {
+                self.lock.floors.record(&entry.ask.group(), token);
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -77,7 +125,7 @@ impl World {
             cancels: 0,
         });
         Self {
-            nodes: vec![Node::default(); NODES],
+            nodes: vec![Node::new(); NODES],
             clients: clients.collect(),
             wires: BTreeMap::new(),
             policy: Policy {
@@ -154,49 +202,50 @@ impl World {
     }
 
     fn node_hears(&mut self, at: usize, message: Message) {
-        let (policy, rules) = (self.policy, self.rules);
         let node = &mut self.nodes[at];
-        let mut mint = |above: Token| {
-            node.grants += 1;
-            (GrantNo(node.grants), Token(above.0 + 1024))
-        };
-        let mut desk = Desk {
-            node: NodeId::at(at),
-            incarnation: LIFE,
-            policy,
-            rules,
-            queue: 64,
-            mint: &mut mint,
-        };
-        let mut steps = Vec::new();
+        let mut granted = Vec::new();
         match message {
             Message::Travel(travel) => {
-                let key = (travel.ask.session, travel.ask.request);
-                if !node.graves.has(key) {
-                    node.lock.travel(&mut desk, *travel, &mut steps).unwrap();
+                let ask = travel.ask.clone();
+                if node.travel(*travel) {
+                    granted.push(ask);
                 }
             }
             Message::Done {
                 session,
                 request,
                 token,
-            } => {
-                let key = (session, request);
-                node.lock.done(&mut desk, key, token, &mut steps);
-                if !rules.has(Plant::SerialUnlockWithoutRequest) {
-                    node.graves
-                        .bury(Instant::ZERO, key, Duration::from_mins(1), 1024);
-                }
-            }
+            } => node.done((session, request), token, self.rules),
             other => panic!("{other:?}"),
         }
+        let mut steps = Vec::new();
+        node.lock.schedule(&mut Scope {
+            policy: self.policy,
+            rules: self.rules,
+            reserve: Reserve {
+                reach: Token(0),
+                margin: 1024,
+                ceiling: Token(0),
+            },
+            last: &mut node.last,
+            steps: &mut steps,
+            removed: false,
+        });
         for step in steps {
-            match step {
-                Step::Forward(next, travel) => {
+            let Step::Grant { ask, travels, .. } = step else {
+                panic!("{step:?}")
+            };
+            assert!(travels);
+            granted.push(ask);
+        }
+        for ask in granted {
+            let entry = self.nodes[at].lock.get(ask.session, ask.request);
+            match entry.unwrap().onward(NodeId::at(at), LIFE).unwrap() {
+                Onward::Node(next, travel) => {
                     let message = Message::Travel(travel);
                     self.send(Place::Node(at), Place::Node(next.index()), message);
                 }
-                Step::Carried(ask, grants) => {
+                Onward::Home(grants) => {
                     let message = Message::Carried {
                         session: ask.session,
                         request: ask.request,
@@ -205,7 +254,6 @@ impl World {
                     let who = ask.session.0 as usize;
                     self.send(Place::Node(at), Place::Client(who), message);
                 }
-                _ => {}
             }
         }
     }
@@ -541,153 +589,15 @@ fn a_request_sent_again_mends_a_loss() {
     }
     world.drain();
     assert_eq!(world.inside(), [0]);
-    let grants: Vec<u64> = world.nodes.iter().map(|node| node.grants).collect();
+    let grants: Vec<u64> = world.nodes.iter().map(|node| node.last.0).collect();
     assert_eq!(grants[..3], [1, 1, 1]);
 }
 
-fn single(lock: &mut Serial, run: impl FnOnce(&mut Serial, &mut Desk<'_>, &mut Vec<Step>)) {
-    let mut mint = |above: Token| (GrantNo(above.0 + 1), Token(above.0 + 10));
-    let mut desk = Desk {
-        node: NodeId(0),
-        incarnation: LIFE,
-        policy: Policy::default(),
-        rules: Rules::default(),
-        queue: 3,
-        mint: &mut mint,
-    };
-    run(lock, &mut desk, &mut Vec::new());
-}
-
-fn travel_of(who: usize, mode: Mode) -> (Ref, Travel) {
-    let ask = ask_of(who, RequestNo(1), mode);
-    let key = (ask.session, ask.request);
-    let travel = Travel {
-        ask: Arc::new(ask),
-        hint: Token(0),
-        route: Arc::from([NodeId(0)]),
-        grants: Vec::new(),
-    };
-    (key, travel)
-}
-
 #[test]
-fn floors_rise_by_use_and_expiry_and_not_by_cancel() {
-    for (why, floor) in [
-        (End::Done(Token(4)), 4),
-        (End::Cancelled, 0),
-        (End::Expired, 10),
-        (End::Lapsed, 10),
-        (End::Forgotten, 10),
-        (End::Revoked, 10),
-    ] {
-        let mut lock = Serial::default();
-        let (key, travel) = travel_of(1, Mode::Exclusive);
-        single(&mut lock, |lock, desk, steps| {
-            lock.travel(desk, travel, steps).unwrap();
-            lock.end(desk, key, why, steps);
-        });
-        assert_eq!(lock.floors().highest(), Token(floor), "{why:?}");
-        let (next, travel) = travel_of(2, Mode::Exclusive);
-        single(&mut lock, |lock, desk, steps| {
-            lock.travel(desk, travel, steps).unwrap();
-        });
-        assert_eq!(lock.held(next).unwrap().floor, Token(floor), "{why:?}");
+fn a_route_is_in_the_order_of_all_nodes() {
+    let route = |nodes: &[u32]| nodes.iter().copied().map(NodeId).collect::<Vec<_>>();
+    assert!(is_route(&route(&[0, 2, 5]), NodeId(2)));
+    for unfit in [&[][..], &[1], &[5, 2], &[2, 2]] {
+        assert!(!is_route(&route(unfit), NodeId(2)), "{unfit:?}");
     }
-}
-
-#[test]
-fn a_raise_counts_for_the_present_grant_only_and_is_never_taken_back() {
-    let mut lock = Serial::default();
-    let (key, travel) = travel_of(1, Mode::Exclusive);
-    single(&mut lock, |lock, desk, steps| {
-        lock.travel(desk, travel, steps).unwrap();
-    });
-    let grant = lock.held(key).unwrap().grant;
-    let named = |number: u64| GrantRef {
-        session: key.0,
-        request: key.1,
-        grant: GrantNo(number),
-    };
-    assert_eq!(lock.raise(named(grant.0 + 1), Token(30)), None);
-    assert_eq!(lock.raise(named(grant.0), Token(30)), Some(Token(30)));
-    assert_eq!(lock.limit(), Token(30));
-    let above = lock.entered(named(grant.0), Token(31));
-    assert_eq!(above, Err(Refusal::TokenAboveLimit));
-    lock.entered(named(grant.0), Token(5)).unwrap();
-    assert_eq!(lock.limit(), Token(30), "named by the raise");
-    single(&mut lock, |lock, desk, steps| {
-        lock.done(desk, key, Some(Token(5)), steps);
-    });
-    assert_eq!(lock.floors().highest(), Token(30));
-}
-
-#[test]
-fn an_expired_session_frees_the_lock_for_the_next() {
-    let mut lock = Serial::default();
-    let (one, first) = travel_of(1, Mode::Exclusive);
-    let (two, second) = travel_of(2, Mode::Exclusive);
-    let (_, third) = travel_of(3, Mode::Exclusive);
-    let (_, fourth) = travel_of(4, Mode::Exclusive);
-    single(&mut lock, |lock, desk, steps| {
-        lock.travel(desk, first, steps).unwrap();
-        lock.travel(desk, second, steps).unwrap();
-        lock.travel(desk, third, steps).unwrap();
-        let full = lock.travel(desk, fourth, steps);
-        assert_eq!(full, Err(Refusal::QueueFull));
-        assert_eq!(lock.held(two), None);
-        lock.drop_session(desk, one.0, End::Expired, steps);
-    });
-    assert!(lock.held(one).is_none());
-    assert_eq!(lock.held(two).unwrap().floor, Token(10));
-}
-
-#[test]
-fn an_unfit_route_is_refused() {
-    for route in [vec![], vec![NodeId(1)], vec![NodeId(1), NodeId(0)]] {
-        let mut lock = Serial::default();
-        let (_, mut travel) = travel_of(1, Mode::Exclusive);
-        travel.route = route.into();
-        single(&mut lock, |lock, desk, steps| {
-            assert_eq!(lock.travel(desk, travel, steps), Err(Refusal::Unfit));
-        });
-        assert!(lock.is_empty());
-    }
-}
-
-#[test]
-fn a_restored_grant_keeps_others_out() {
-    let mut lock = Serial::default();
-    let held = Held {
-        grant: GrantNo(3),
-        floor: Token(0),
-        limit: Token(5),
-        named: Token(5),
-        entered: Some(Token(5)),
-    };
-    assert!(lock.restore(&travel_of(1, group("g")).1.ask, held));
-    assert!(lock.restore(&travel_of(2, group("g")).1.ask, held));
-    assert!(!lock.restore(&travel_of(3, group("h")).1.ask, held));
-    let (key, travel) = travel_of(3, group("h"));
-    single(&mut lock, |lock, desk, steps| {
-        lock.travel(desk, travel, steps).unwrap();
-        assert_eq!(lock.held(key), None);
-        lock.drop_session(desk, SessionId(1), End::Expired, steps);
-        assert_eq!(lock.held(key), None);
-        lock.drop_session(desk, SessionId(2), End::Expired, steps);
-        assert_eq!(lock.held(key).unwrap().floor, Token(5));
-    });
-}
-
-#[test]
-fn graves_are_bounded_in_number_and_time() {
-    let mut graves = Graves::default();
-    let key = |number: u64| (SessionId(1), RequestNo(number));
-    let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-    for number in 0..5 {
-        graves.bury(at(number), key(number), Duration::from_mins(1), 3);
-    }
-    assert_eq!(graves.len(), 3);
-    assert!(!graves.has(key(1)) && graves.has(key(2)) && graves.has(key(4)));
-    graves.sweep(at(63));
-    assert!(!graves.has(key(3)) && graves.has(key(4)));
 }

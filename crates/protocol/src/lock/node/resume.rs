@@ -63,6 +63,7 @@ impl LockNode {
     }
 
     fn finished(&mut self, done: Finished, out: &mut NodeEffects) {
+        self.mark_ended(done.session, done.request, out);
         let Some(place) = self.by_session.get(&done.session).copied() else {
             return;
         };
