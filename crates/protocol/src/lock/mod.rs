@@ -13,7 +13,6 @@ mod node;
 mod plant;
 mod record;
 mod serial;
-mod serial_requester;
 #[cfg(test)]
 mod serial_tests;
 

@@ -1,5 +1,5 @@
-//! The serial arbiter and requester in a world of their own: nodes, requesters and channels that
-//! keep their order, driven by hand or through every interleaving.
+//! The serial arbiter in a world of its own: nodes, plain requesters and channels that keep their
+//! order, driven by hand or through every interleaving.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +14,6 @@ use super::message::{Message, Travel};
 use super::mode::{Ask, Bond, Mode, Priority};
 use super::plant::{Plant, Rules};
 use super::serial::{Onward, Way, is_route};
-use super::serial_requester::{Outcome, SerialRequest};
 use crate::id::{ClientId, GrantNo, Incarnation, Name, NodeId, RequestNo, SessionId, Token};
 
 const NODES: usize = 16;
@@ -87,11 +86,30 @@ struct Client {
     quorum: NodeSet,
     mode: Mode,
     requests: u64,
-    request: Option<SerialRequest>,
+    request: Option<Request>,
     inside: bool,
     /// How often it may still ask, and cancel.
     asks: u32,
     cancels: u32,
+}
+
+#[derive(Clone, Debug, Hash)]
+struct Request {
+    ask: Arc<Ask>,
+    route: Arc<[NodeId]>,
+    token: Option<Token>,
+}
+
+impl Request {
+    fn travel(&self) -> (NodeId, Message) {
+        let travel = Travel {
+            ask: self.ask.clone(),
+            hint: Token(0),
+            route: self.route.clone(),
+            grants: Vec::new(),
+        };
+        (self.route[0], Message::Travel(Box::new(travel)))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,8 +162,12 @@ impl World {
         let number = if unnumbered { 1 } else { client.requests };
         let request = RequestNo(number);
         let ask = Arc::new(ask_of(who, request, client.mode.clone()));
-        let request = SerialRequest::new(ask, &client.quorum, Token(0));
-        let (first, message) = request.travel().unwrap();
+        let request = Request {
+            ask,
+            route: client.quorum.iter().map(NodeId::at).collect(),
+            token: None,
+        };
+        let (first, message) = request.travel();
         client.request = Some(request);
         client.asks -= 1;
         self.send(Place::Client(who), Place::Node(first.index()), message);
@@ -154,13 +176,13 @@ impl World {
     fn end(&mut self, who: usize) {
         let client = &mut self.clients[who];
         let request = client.request.take().unwrap();
-        let token = request.token();
+        let token = request.token;
         assert_eq!(token.is_some(), client.inside);
         client.inside = false;
-        for node in request.route().iter() {
+        for node in request.route.iter() {
             let message = Message::Done {
-                session: request.ask().session,
-                request: request.ask().request,
+                session: request.ask.session,
+                request: request.ask.request,
                 token,
             };
             self.send(Place::Client(who), Place::Node(node.index()), message);
@@ -192,13 +214,15 @@ impl World {
         };
         let client = &mut self.clients[who];
         let current = client.request.as_mut();
-        let current = current.filter(|current| current.ask().request == *request);
+        let current = current.filter(|current| current.ask.request == *request);
         let Some(current) = current else {
             return;
         };
-        if let Outcome::Enter(_) = current.carried(grants, |_| Some(LIFE)) {
-            client.inside = true;
-        }
+        let floor = grants.iter().map(|grant| grant.floor.0).max().unwrap();
+        let limit = grants.iter().map(|grant| grant.limit.0).min().unwrap();
+        assert!(floor < limit);
+        current.token = Some(Token(floor + 1));
+        client.inside = true;
     }
 
     fn node_hears(&mut self, at: usize, message: Message) {
@@ -584,7 +608,7 @@ fn a_request_sent_again_mends_a_loss() {
     world.deliver(Place::Client(0), Place::Node(0));
     world.wires.clear();
     for _ in 0..2 {
-        let (first, message) = world.clients[0].request.as_ref().unwrap().travel().unwrap();
+        let (first, message) = world.clients[0].request.as_ref().unwrap().travel();
         world.send(Place::Client(0), Place::Node(first.index()), message);
     }
     world.drain();
