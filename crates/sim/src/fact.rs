@@ -156,7 +156,18 @@ pub trait Eyes {
     /// A lock as a running node sees it.
     fn view(&self, node: NodeId, name: &Name) -> Option<LockView>;
 
-    /// How many requests of live processes still wait.
+    /// The grants that this holder counts as fresh now, by its own clock; empty if it does not
+    /// believe. For a handle: the grants it names, while it is valid.
+    fn fresh_members(&self, holder: &Holder) -> Vec<(NodeId, GrantNo)>;
+
+    /// Since when the holder's process has run without a pause, so that it was woken whenever it
+    /// wanted to be; none if it is paused or dead, or if no process holds the lock but a handle.
+    fn awake_since(&self, holder: &Holder) -> Option<True>;
+
+    /// Whether a node runs and grants: it is not starting, pausing, recovering or draining.
+    fn serving(&self, node: NodeId) -> bool;
+
+    /// The requests of live processes that still wait.
     fn waiting(&self) -> Vec<Holder>;
 
     /// How many locks, sessions, clients and tombstones each running node keeps.

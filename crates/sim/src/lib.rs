@@ -1,4 +1,20 @@
 //! A seeded virtual world that drives the protocol machines and tries to break them.
 
+pub mod clock;
+mod disk;
+pub mod engine;
 pub mod fact;
+pub mod fuzz;
 pub mod invariants;
+pub mod measure;
+pub mod net;
+pub mod options;
+pub mod swarm;
+pub mod trace;
+mod workload;
+pub mod world;
+
+pub use fuzz::{Finding, Fuzz, FuzzReport, fuzz, run_checked};
+pub use options::{Options, OptionsError};
+pub use swarm::swarm;
+pub use world::{Outcome, run};

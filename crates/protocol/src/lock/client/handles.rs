@@ -1,0 +1,410 @@
+//! Detached holds: a gateway acquires them, hands out a handle and forgets them; whoever has the
+//! handle renews or releases through any gateway.
+//!
+//! A handle is held if the nodes that confirm its grants contain a quorum. If some are missing,
+//! the gateway asks other nodes on the holder's behalf. They count only if their floor is below
+//! the handle's token: whoever held the lock in between without us knowing would have left a
+//! larger floor at one of them, since its quorum meets the new one outside the nodes that never
+//! let us go. So a renewed handle proves that nobody conflicting was inside meanwhile.
+
+use conclave_quorum::{NodeSet, pick};
+
+use super::LockClient;
+use super::request::{Held, Member, Phase};
+use crate::id::{GrantNo, Incarnation, Key, NodeId, Token};
+use crate::lock::api::{Acquire, ClientEffects, ClientEvent, Ended};
+use crate::lock::handle::Handle;
+use crate::lock::message::{GrantRef, Message};
+use crate::time::Instant;
+
+/// A handle being renewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Keeping {
+    pub(super) handle: Box<Handle>,
+    /// When the nodes were asked: validity counts from here.
+    sent: Instant,
+    /// Nodes of the handle that have not answered.
+    waiting: Vec<NodeId>,
+    /// Whether other nodes were asked to stand in.
+    mending: bool,
+    /// When to stop waiting for answers.
+    until: Instant,
+}
+
+impl LockClient {
+    /// A detached hold that all its nodes know of lives without us: its handle is given out.
+    pub(super) fn hand_over(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        if !request.info.detached {
+            return;
+        }
+        match &request.phase {
+            Phase::Inside(inside) => {
+                let counted = request.members.iter().filter_map(|member| {
+                    let grant = member.grant.as_ref()?;
+                    grant.counted.then_some(grant)
+                });
+                if inside.raise.is_some() || !counted.clone().all(|grant| grant.acked) {
+                    return;
+                }
+                let (token, since) = (inside.token, inside.since);
+                self.give_handle(place, token, since, out);
+            }
+            Phase::Keeping(_) => self.mended(place, out),
+            _ => {}
+        }
+    }
+
+    /// Gives the handle out and forgets the request, without a word to the nodes.
+    fn give_handle(&mut self, place: u32, token: Token, since: Instant, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let (key, ttl) = (request.key, request.info.ttl);
+        let grants = request.members.iter().filter_map(|member| {
+            let grant = member
+                .grant
+                .as_ref()
+                .filter(|grant| grant.counted && grant.acked)?;
+            Some((member.node, grant.incarnation, grant.number))
+        });
+        let handle = Handle {
+            config: self.config.id,
+            ask: request.ask.clone(),
+            token,
+            ttl,
+            grants: grants.collect(),
+        };
+        let until = since + self.config.times.shrink(ttl);
+        self.forget(place, out);
+        self.jobs.remove(&key);
+        out.events
+            .push(ClientEvent::Handle(key, Box::new(handle), until));
+    }
+
+    /// Forgets a request whose hold lives on; members that do not belong to it are left.
+    fn forget(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.remove(place) else {
+            return;
+        };
+        let reference = request.reference();
+        self.by_ref.remove(&reference);
+        for member in request.members {
+            let kept = member
+                .grant
+                .is_some_and(|grant| grant.counted && grant.acked);
+            if !kept {
+                self.send_done(member.node, reference, None, out);
+            } else if let Some(link) = self.link_mut(member.node) {
+                link.requests.remove(&reference);
+                link.to_note.remove(&reference);
+            }
+        }
+    }
+
+    pub(super) fn keep(&mut self, key: Key, handle: &Handle, out: &mut ClientEffects) {
+        let reference = (handle.ask.session, handle.ask.request);
+        let nodes = self.config.quorums.nodes();
+        let known = handle.grants.iter().all(|(node, ..)| node.index() < nodes);
+        let free = self.by_ref.get(&reference).is_none() && self.jobs.get(&key).is_none();
+        if handle.config != self.config.id || !known || !free {
+            // A second renewal through the same gateway may simply be tried again.
+            let ended = if known && !free {
+                Ended::Busy
+            } else {
+                Ended::NotHeld
+            };
+            out.events.push(ClientEvent::Ended(key, ended));
+            return;
+        }
+        let mut wish = Acquire::new(handle.ask.name.clone(), handle.ask.mode.clone(), handle.ttl);
+        wish.detach = Some((handle.ask.session, false));
+        let place = self.begin_kept(key, handle, wish);
+        self.by_ref.insert(reference, place);
+        for (node, _, grant) in &handle.grants {
+            let grant = GrantRef {
+                session: reference.0,
+                request: reference.1,
+                grant: *grant,
+            };
+            let token = handle.token;
+            self.say(*node, Message::Keepalive { grant, token }, out);
+            if let Some(link) = self.link_mut(*node) {
+                link.requests.insert(reference);
+            }
+        }
+        self.rearm_keep(place);
+    }
+
+    /// Puts a requester in place that renews a handle.
+    fn begin_kept(&mut self, key: Key, handle: &Handle, wish: Acquire) -> u32 {
+        let now = self.now.mono;
+        let nodes = handle.grants.iter().map(|(node, ..)| *node);
+        let patience = self.config.times.link_ttl / 4;
+        let until = now + (self.hedge_delay(nodes.clone()) * 4).max(patience);
+        let keeping = Keeping {
+            sent: now,
+            waiting: nodes.collect(),
+            mending: false,
+            until,
+            handle: Box::new(handle.clone()),
+        };
+        let members = handle
+            .grants
+            .iter()
+            .map(|(node, incarnation, grant)| Member {
+                node: *node,
+                seen: *grant,
+                grant: Some(held(*grant, *incarnation, handle.token, now)),
+                asked: now,
+                answered: true,
+                retry: None,
+                denied: false,
+            });
+        let mut members: Vec<Member> = members.collect();
+        members.sort_by_key(|member| member.node);
+        members.dedup_by_key(|member| member.node);
+        let place = self.insert_request(key, handle.ask.clone(), wish, Phase::Keeping(keeping));
+        if let Some(request) = self.requests.get_mut(place) {
+            request.members = members;
+            request.hint = handle.token;
+        }
+        self.add_job(key, place);
+        place
+    }
+
+    fn rearm_keep(&mut self, place: u32) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        if let Phase::Keeping(keeping) = &request.phase {
+            let at = keeping.until;
+            self.arm_request(place, at);
+        }
+    }
+
+    pub(super) fn kept(&mut self, node: NodeId, grant: GrantRef, out: &mut ClientEffects) {
+        let Some(place) = self.by_ref.get(&(grant.session, grant.request)).copied() else {
+            return;
+        };
+        let lax = self
+            .config
+            .rules
+            .has(crate::lock::plant::Plant::OldGrantHandle);
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let Some(held) = request
+            .member_mut(node)
+            .and_then(|member| member.grant.as_mut())
+        else {
+            return;
+        };
+        if held.number == grant.grant || lax {
+            held.acked = true;
+            self.keep_answer(place, node, true, out);
+        }
+    }
+
+    /// A node of the handle answered.
+    pub(super) fn keep_answer(
+        &mut self,
+        place: u32,
+        node: NodeId,
+        held: bool,
+        out: &mut ClientEffects,
+    ) {
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let Phase::Keeping(keeping) = &mut request.phase else {
+            return;
+        };
+        keeping.waiting.retain(|other| *other != node);
+        let over = keeping.waiting.is_empty() && !keeping.mending;
+        if !held && let Some(member) = request.member_mut(node) {
+            member.grant = None;
+        }
+        if over {
+            self.decide(place, out);
+        } else {
+            self.mended(place, out);
+        }
+    }
+
+    /// All nodes of a handle have answered, or have had their time.
+    fn decide(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let Phase::Keeping(keeping) = &request.phase else {
+            return;
+        };
+        if self.confirmed_quorum(place) {
+            let (token, sent) = (keeping.handle.token, keeping.sent);
+            self.give_handle(place, token, sent, out);
+        } else {
+            self.mend(place, out);
+        }
+    }
+
+    /// Whether the nodes that confirm the hold contain a quorum.
+    fn confirmed_quorum(&self, place: u32) -> bool {
+        let Some(request) = self.requests.get(place) else {
+            return false;
+        };
+        let confirmed = request.members.iter().filter(|member| confirmed(member));
+        let nodes = self.config.quorums.nodes();
+        let set = NodeSet::of(nodes, confirmed.map(|member| member.node.index()));
+        self.config
+            .quorums
+            .family(&request.ask.mode)
+            .contains_quorum(&set)
+    }
+
+    /// Asks other nodes to stand in for those that do not confirm.
+    fn mend(&mut self, place: u32, out: &mut ClientEffects) {
+        let patience = self.config.times.link_ttl / 2;
+        let now = self.now.mono;
+        let nodes = self.config.quorums.nodes();
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let Phase::Keeping(keeping) = &mut request.phase else {
+            return;
+        };
+        keeping.mending = true;
+        keeping.until = now + patience;
+        // What does not confirm is not counted: it is asked anew, or left.
+        request.members.retain(confirmed);
+        let request = self.requests.get(place).expect("invariant: just seen");
+        let good: Vec<NodeId> = request.members.iter().map(|member| member.node).collect();
+        let weights: Vec<f64> = (0..nodes)
+            .map(|node| {
+                if good.contains(&NodeId::at(node)) {
+                    0.001
+                } else {
+                    1.0
+                }
+            })
+            .collect();
+        let family = self.config.quorums.family(&request.ask.mode).clone();
+        let mut rng = conclave_quorum::Prng::new(request.ask.name.seed());
+        let avoid = self.avoid_set(Some(place));
+        let empty = NodeSet::new(nodes);
+        let quorum = pick(family.as_ref(), &avoid, Some(&weights), &mut rng)
+            .or_else(|| pick(family.as_ref(), &empty, Some(&weights), &mut rng));
+        let new = quorum.iter().flat_map(NodeSet::iter).map(NodeId::at);
+        for node in new.filter(|node| !good.contains(node)).collect::<Vec<_>>() {
+            self.ask_node(place, node, out);
+        }
+        self.rearm_keep(place);
+    }
+
+    /// New grants for a handle are in hand: counts those that prove that nobody was in between.
+    pub(super) fn gather_kept(&mut self, place: u32, out: &mut ClientEffects) {
+        let now = self.now.mono;
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let Phase::Keeping(keeping) = &request.phase else {
+            return;
+        };
+        let (key, token) = (request.key, keeping.handle.token);
+        let mut new = Vec::new();
+        let mut broken = false;
+        for member in &mut request.members {
+            let Some(grant) = member.grant.as_mut().filter(|grant| !grant.counted) else {
+                continue;
+            };
+            if grant.floor < token && grant.limit >= token {
+                grant.counted = true;
+                grant.announced = now;
+                new.push(member.node);
+            } else {
+                broken = true;
+            }
+        }
+        if broken {
+            self.fail(key, Ended::NotHeld, out);
+            return;
+        }
+        self.announce_hold(place, &new, out);
+    }
+
+    /// A handle is whole again once the nodes that stand in know of it.
+    fn mended(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let Phase::Keeping(keeping) = &request.phase else {
+            return;
+        };
+        if keeping.mending && self.confirmed_quorum(place) {
+            let (token, sent) = (keeping.handle.token, keeping.sent);
+            self.give_handle(place, token, sent, out);
+        }
+    }
+
+    pub(super) fn keep_timer(&mut self, place: u32, out: &mut ClientEffects) {
+        let now = self.now.mono;
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let Phase::Keeping(keeping) = &request.phase else {
+            return;
+        };
+        let key = request.key;
+        if keeping.until > now {
+            self.rearm_keep(place);
+        } else if keeping.mending {
+            self.fail(key, Ended::TimedOut, out);
+        } else {
+            self.decide(place, out);
+        }
+    }
+
+    pub(super) fn finish_handle(&mut self, key: Key, handle: &Handle, out: &mut ClientEffects) {
+        let (session, request) = (handle.ask.session, handle.ask.request);
+        let nodes = self.config.quorums.nodes();
+        if let Some(place) = self.by_ref.get(&(session, request)).copied()
+            && let Some(other) = self.requests.get(place).map(|request| request.key)
+        {
+            self.fail(other, Ended::NotHeld, out);
+        }
+        for (node, ..) in &handle.grants {
+            if node.index() < nodes {
+                let token = Some(handle.token);
+                let finish = Message::Finish {
+                    session,
+                    request,
+                    token,
+                };
+                self.say(*node, finish, out);
+            }
+        }
+        out.events.push(ClientEvent::Ended(key, Ended::Released));
+    }
+}
+
+/// A grant that a handle speaks of; it is confirmed once its node says so.
+fn held(number: GrantNo, incarnation: Incarnation, token: Token, now: Instant) -> Held {
+    Held {
+        number,
+        floor: Token(0),
+        limit: token,
+        incarnation,
+        inquired: false,
+        raised: Token(0),
+        counted: true,
+        acked: false,
+        announced: now,
+    }
+}
+
+fn confirmed(member: &Member) -> bool {
+    let grant = member.grant.as_ref();
+    grant.is_some_and(|grant| grant.counted && grant.acked)
+}

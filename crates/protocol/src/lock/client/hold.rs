@@ -1,0 +1,515 @@
+//! A requester inside: how long it may stay, and how it moves to other nodes.
+
+use conclave_quorum::{NodeSet, pick};
+
+use super::LockClient;
+use super::request::{Member, Phase, Requester};
+use crate::id::{GrantNo, NodeId, Token};
+use crate::lock::api::{ClientEffects, ClientEvent};
+use crate::lock::message::{GrantRef, Message};
+use crate::lock::plant::Plant;
+use crate::time::Instant;
+
+/// A hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Inside {
+    pub(super) token: Token,
+    /// A larger token that is being registered, so that new members may count.
+    pub(super) raise: Option<Raise>,
+    /// When it entered.
+    pub(super) since: Instant,
+}
+
+/// A token being registered at the quorum that a hold will rest on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Raise {
+    pub(super) token: Token,
+    pub(super) quorum: Vec<NodeId>,
+}
+
+impl LockClient {
+    /// Until when a member's grant is surely not given to others: counted from the sending of
+    /// the last heartbeat that the node answered, for the connection's lease until the node knows
+    /// that we are inside, for the session's TTL from then on.
+    pub(super) fn fresh_until(&self, request: &Requester, member: &Member) -> Option<Instant> {
+        let grant = member.grant.as_ref()?;
+        let base = self.link(member.node)?.base?;
+        let (times, rules) = (&self.config.times, self.config.rules);
+        let mut acked = grant.acked;
+        if rules.has(Plant::FreshnessPerQuorum) {
+            let known = |member: &Member| member.grant.as_ref().is_some_and(|grant| grant.acked);
+            acked = request.members.iter().any(known);
+        }
+        let ttl = request.info.ttl;
+        let base = if acked && request.info.detached {
+            grant.announced
+        } else {
+            base
+        };
+        let span = if acked { ttl } else { ttl.min(times.link_ttl) };
+        let span = if rules.has(Plant::NoDriftMargin) {
+            span
+        } else {
+            times.shrink(span)
+        };
+        Some(base + span)
+    }
+
+    /// When the fresh members no longer contain a quorum; none if it is not inside.
+    pub(super) fn hold_deadline(&self, place: u32) -> Option<Instant> {
+        let request = self.requests.get(place)?;
+        request.token()?;
+        let counted = request.members.iter().filter(|member| counts(member));
+        let mut ends: Vec<(Instant, NodeId)> = counted
+            .map(|member| {
+                (
+                    self.fresh_until(request, member).unwrap_or_default(),
+                    member.node,
+                )
+            })
+            .collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let family = self.config.quorums.family(&request.ask.mode);
+        let least = family.sizes().min;
+        let mut set = NodeSet::new(self.config.quorums.nodes());
+        for (index, (until, node)) in ends.iter().enumerate() {
+            set.insert(node.index());
+            if index + 1 >= least && family.contains_quorum(&set) {
+                return Some(*until);
+            }
+        }
+        Some(Instant::ZERO)
+    }
+
+    pub(super) fn fresh_members(&self, place: u32, now: Instant) -> Vec<(NodeId, GrantNo)> {
+        let Some(request) = self.requests.get(place) else {
+            return Vec::new();
+        };
+        let counted = request.members.iter().filter(|member| counts(member));
+        let fresh = counted.filter(|member| {
+            self.fresh_until(request, member)
+                .is_some_and(|until| until > now)
+        });
+        fresh
+            .filter_map(|member| Some((member.node, member.grant.as_ref()?.number)))
+            .collect()
+    }
+
+    /// Goes in: this is the one step that decides.
+    pub(super) fn enter(
+        &mut self,
+        place: u32,
+        token: Token,
+        quorum: &[NodeId],
+        out: &mut ClientEffects,
+    ) {
+        let now = self.now.mono;
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let reference = request.reference();
+        request.phase = Phase::Inside(Inside {
+            token,
+            raise: None,
+            since: now,
+        });
+        request.hedge_at = None;
+        request.hedges = 0;
+        let (key, name) = (request.key, request.ask.name.clone());
+        let extras = request
+            .members
+            .iter()
+            .filter(|member| !quorum.contains(&member.node));
+        let extras: Vec<NodeId> = extras.map(|member| member.node).collect();
+        request
+            .members
+            .retain(|member| quorum.contains(&member.node));
+        for member in &mut request.members {
+            if let Some(grant) = &mut member.grant {
+                grant.counted = true;
+            }
+        }
+        for node in extras {
+            self.send_done(node, reference, None, out);
+        }
+        self.announce_hold(place, quorum, out);
+        let members = self.counted_members(place);
+        out.events.push(ClientEvent::Entered {
+            key,
+            name,
+            token,
+            members,
+        });
+        self.rearm(place);
+        self.leave_troubled(place, out);
+        self.entered_one(key, out);
+    }
+
+    /// Says ENTERED: at once if others wait to read it or the hold lives on without us,
+    /// otherwise with the next heartbeat.
+    pub(super) fn announce_hold(&mut self, place: u32, nodes: &[NodeId], out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let reference = request.reference();
+        let at_once = request.note.is_some() || request.info.detached;
+        let now = self.now.mono;
+        for node in nodes {
+            if let Some(request) = self.requests.get_mut(place)
+                && let Some(member) = request.member_mut(*node)
+                && let Some(grant) = &mut member.grant
+            {
+                grant.announced = grant.announced.min(now);
+            }
+            if let Some(link) = self.link_mut(*node) {
+                link.to_note.insert(reference);
+            }
+            if at_once && let Some(entered) = self.entered_notice(reference, *node) {
+                self.tell(*node, Message::Entered(Box::new(entered)), out);
+            }
+        }
+    }
+
+    pub(super) fn counted_members(&self, place: u32) -> Vec<(NodeId, GrantNo)> {
+        let Some(request) = self.requests.get(place) else {
+            return Vec::new();
+        };
+        let counted = request.members.iter().filter(|member| counts(member));
+        counted
+            .filter_map(|member| Some((member.node, member.grant.as_ref()?.number)))
+            .collect()
+    }
+
+    /// Ends the hold if too few of its grants are still fresh.
+    pub(super) fn check_hold(&mut self, place: u32, out: &mut ClientEffects) {
+        if self
+            .hold_deadline(place)
+            .is_some_and(|until| until <= self.now.mono)
+        {
+            self.lose(place, out);
+        }
+    }
+
+    fn lose(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let (key, name) = (request.key, request.ask.name.clone());
+        let token = request.token();
+        out.events.push(ClientEvent::Lost(key, name));
+        self.leave_all(place, token, out);
+        self.requests.remove(place);
+        self.lost_one(key, place, out);
+    }
+
+    /// A node acknowledged that we are inside on its grant.
+    pub(super) fn noted(&mut self, node: NodeId, grant: GrantRef, out: &mut ClientEffects) {
+        let reference = (grant.session, grant.request);
+        let Some(place) = self.by_ref.get(&reference).copied() else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let token = request.holder_token().unwrap_or_default();
+        let Some(held) = request
+            .member_mut(node)
+            .and_then(|member| member.grant.as_mut())
+        else {
+            return;
+        };
+        if held.number != grant.grant {
+            return;
+        }
+        held.acked = true;
+        // The node has lowered the limit to what was named.
+        held.limit = held.raised.max(token);
+        if let Some(link) = self.link_mut(node) {
+            link.to_note.remove(&reference);
+        }
+        self.hand_over(place, out);
+    }
+
+    /// A hold that rests on a node in trouble from its first moment moves at once.
+    fn leave_troubled(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        if request
+            .members
+            .iter()
+            .any(|member| self.avoided(member.node))
+        {
+            self.migrate(place, out);
+        }
+    }
+
+    /// Gathers grants elsewhere for members in trouble, before theirs go stale.
+    pub(super) fn migrate(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let Some(token) = request.token() else { return };
+        let nodes = self.config.quorums.nodes();
+        let family = self.config.quorums.family(&request.ask.mode).clone();
+        let good = self.sound_members(place);
+        if family.contains_quorum(&good) {
+            self.settle(place, out);
+            return;
+        }
+        // Members that are well cost nothing: as few new nodes as possible are asked.
+        let weights: Vec<f64> = (0..nodes)
+            .map(|node| if good.contains(node) { 0.001 } else { 1.0 })
+            .collect();
+        let mut rng = conclave_quorum::Prng::new(request.ask.name.seed());
+        let avoid = self.avoid_set(Some(place));
+        let healthy = pick(family.as_ref(), &avoid, Some(&weights), &mut rng);
+        let empty = NodeSet::new(nodes);
+        let quorum = healthy.or_else(|| pick(family.as_ref(), &empty, Some(&weights), &mut rng));
+        let known = |node: &usize| request.member(NodeId::at(*node)).is_some();
+        let new = quorum
+            .iter()
+            .flat_map(NodeSet::iter)
+            .filter(|node| !known(node));
+        let new: Vec<usize> = new.collect();
+        if let Some(request) = self.requests.get_mut(place) {
+            request.hint = request.hint.max(token);
+        }
+        for node in new {
+            self.ask_node(place, NodeId::at(node), out);
+        }
+        self.look_again(place);
+    }
+
+    /// While a hold moves it looks again now and then, for answers that did not come.
+    fn look_again(&mut self, place: u32) {
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        if request.hedge_at.is_none() {
+            request.hedges += 1;
+            self.arm_hedge(place);
+        }
+    }
+
+    /// A holder has new grants in hand: counts what may count, and registers a larger token
+    /// where a node has seen one that is not below ours.
+    pub(super) fn gather(&mut self, place: u32, out: &mut ClientEffects) {
+        let lax = self.config.rules.has(Plant::MigrateWithoutFloor);
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let Some(token) = request.token() else { return };
+        let mut new = Vec::new();
+        for member in &mut request.members {
+            let Some(grant) = member.grant.as_mut().filter(|grant| !grant.counted) else {
+                continue;
+            };
+            if lax || grant.floor < token && grant.limit >= token {
+                grant.counted = true;
+                new.push(member.node);
+            }
+        }
+        if !new.is_empty() {
+            self.announce_hold(place, &new, out);
+            self.say_moved(place, out);
+        }
+        self.maybe_raise(place, out);
+        self.migrate_done(place, out);
+    }
+
+    fn say_moved(&mut self, place: u32, out: &mut ClientEffects) {
+        let members = self.counted_members(place);
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let Phase::Inside(inside) = &request.phase else {
+            return;
+        };
+        out.events.push(ClientEvent::Moved {
+            key: request.key,
+            name: request.ask.name.clone(),
+            token: inside.token,
+            members,
+        });
+        self.rearm(place);
+    }
+
+    /// Starts to register a larger token if that would let new members count.
+    fn maybe_raise(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let Phase::Inside(inside) = &request.phase else {
+            return;
+        };
+        let waiting = request
+            .members
+            .iter()
+            .any(|member| member.grant.as_ref().is_some_and(|grant| !grant.counted));
+        // The holder of a handle learns of a larger token only with its next handle.
+        if !waiting || inside.raise.is_some() {
+            return;
+        }
+        let well = request
+            .members
+            .iter()
+            .filter(|member| member.grant.is_some() && !self.avoided(member.node));
+        let nodes = self.config.quorums.nodes();
+        let set = NodeSet::of(nodes, well.clone().map(|member| member.node.index()));
+        let family = self.config.quorums.family(&request.ask.mode);
+        if !family.contains_quorum(&set) {
+            return;
+        }
+        let floors = well.filter_map(|member| Some(member.grant.as_ref()?.floor));
+        let floor = floors.max().unwrap_or_default().max(inside.token);
+        let token = Token(floor.0.saturating_add(1));
+        let quorum: Vec<NodeId> = set.iter().map(NodeId::at).collect();
+        let raise = Raise {
+            token,
+            quorum: quorum.clone(),
+        };
+        let request = self.requests.get_mut(place).expect("invariant: just seen");
+        if let Phase::Inside(inside) = &mut request.phase {
+            inside.raise = Some(raise);
+        }
+        self.send_raises(place, token, &quorum, out);
+    }
+
+    /// The larger token is registered everywhere: it counts, and with it all new members.
+    pub(super) fn moved_if_raised(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let Phase::Inside(inside) = &request.phase else {
+            return;
+        };
+        let Some(raise) = inside.raise.clone() else {
+            return;
+        };
+        if !self.all_raised(place, raise.token, &raise.quorum) {
+            return;
+        }
+        // The hold must have lasted until now; otherwise it was lost already.
+        self.check_hold(place, out);
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        for node in &raise.quorum {
+            let grant = request
+                .member_mut(*node)
+                .and_then(|member| member.grant.as_mut());
+            if let Some(grant) = grant {
+                grant.counted = true;
+            }
+        }
+        let dropped = request
+            .members
+            .iter()
+            .filter(|member| !raise.quorum.contains(&member.node));
+        let dropped: Vec<NodeId> = dropped.map(|member| member.node).collect();
+        if let Phase::Inside(inside) = &mut request.phase {
+            inside.token = raise.token;
+            inside.raise = None;
+        }
+        for node in dropped {
+            self.drop_member(place, node, out);
+        }
+        self.announce_hold(place, &raise.quorum, out);
+        self.say_moved(place, out);
+        self.migrate_done(place, out);
+        self.gather_again(place, out);
+    }
+
+    /// A grant that came while a token was being registered may need another round.
+    fn gather_again(&mut self, place: u32, out: &mut ClientEffects) {
+        let open = self.requests.get(place).is_some_and(|request| {
+            let uncounted =
+                |member: &Member| member.grant.as_ref().is_some_and(|grant| !grant.counted);
+            request.members.iter().any(uncounted)
+        });
+        if open {
+            self.gather(place, out);
+        }
+    }
+
+    fn migrate_done(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let family = self.config.quorums.family(&request.ask.mode);
+        let good = self.sound_members(place);
+        if family.contains_quorum(&good) {
+            self.settle(place, out);
+        } else if let Some(request) = self.requests.get_mut(place) {
+            // A new connection's first heartbeat may be all that is missing.
+            request.wants_fresh = true;
+        }
+    }
+
+    /// The members that a hold may rest on alone: counted, fresh and out of trouble.
+    fn sound_members(&self, place: u32) -> NodeSet {
+        let mut set = NodeSet::new(self.config.quorums.nodes());
+        for (node, _) in self.fresh_members(place, self.now.mono) {
+            if !self.avoided(node) {
+                set.insert(node.index());
+            }
+        }
+        set
+    }
+
+    /// The hold rests on healthy nodes: the others are left.
+    fn settle(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        if matches!(&request.phase, Phase::Inside(inside) if inside.raise.is_some()) {
+            return;
+        }
+        request.hedge_at = None;
+        request.hedges = 0;
+        request.wants_fresh = false;
+        let request = self.requests.get(place).expect("invariant: just seen");
+        let left = request
+            .members
+            .iter()
+            .filter(|member| !counts(member) || self.avoided(member.node));
+        let left: Vec<NodeId> = left.map(|member| member.node).collect();
+        if left.is_empty() {
+            return;
+        }
+        for node in left {
+            self.drop_member(place, node, out);
+        }
+        self.say_moved(place, out);
+    }
+
+    /// Leaves one node; its grant counts as used if the hold rested on it.
+    pub(super) fn drop_member(&mut self, place: u32, node: NodeId, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let reference = request.reference();
+        let token = request.token();
+        let Ok(found) = request
+            .members
+            .binary_search_by_key(&node, |member| member.node)
+        else {
+            return;
+        };
+        let member = request.members.remove(found);
+        self.send_done(node, reference, used(&member, token), out);
+    }
+}
+
+/// The token that may have been used while the hold rested on this member.
+pub(super) fn used(member: &Member, token: Option<Token>) -> Option<Token> {
+    let grant = member.grant.as_ref().filter(|grant| grant.counted)?;
+    // A larger token was registered elsewhere when this member was left.
+    Some(token?.min(grant.limit))
+}
+
+/// Whether the hold rests on this member.
+fn counts(member: &Member) -> bool {
+    member.grant.as_ref().is_some_and(|grant| grant.counted)
+}

@@ -1,0 +1,651 @@
+//! A client's connection to one node: handshake, heartbeats, resume, suspicion.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::Phase;
+use super::{LockClient, Timer};
+use crate::id::{ConnNo, Incarnation, NodeId, RequestNo, SessionId, Token};
+use crate::lock::api::{ClientEffects, ClientEvent};
+use crate::lock::message::{
+    Claim, Entered, Finished, GrantRef, Message, Refusal, Resume, SessionInfo,
+};
+use crate::lock::plant::Plant;
+use crate::time::{Instant, Wall};
+
+type Ref = (SessionId, RequestNo);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkState {
+    /// Not connected and not wanted.
+    Idle,
+    Connecting,
+    Open,
+    /// Not connected; the next attempt comes at this time.
+    Waiting(Instant),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) state: LinkState,
+    conn: ConnNo,
+    incarnation: Incarnation,
+    /// When the last hello was sent.
+    hello: Instant,
+    /// When the last heartbeat that was answered was sent: freshness counts from here.
+    pub(super) base: Option<Instant>,
+    /// Heartbeats without an answer, on this connection.
+    beats: VecDeque<(u64, Instant)>,
+    last_beat: u64,
+    next_beat: Instant,
+    /// Sessions announced at this node.
+    opened: BTreeSet<SessionId>,
+    /// Requests asked here that go on.
+    pub(super) requests: BTreeSet<Ref>,
+    /// Holds whose token the node has not acknowledged.
+    pub(super) to_note: BTreeSet<Ref>,
+    /// Ended requests, with the heartbeat whose answer says that the node knows.
+    done: VecDeque<(u64, Finished)>,
+    /// What is said once the connection is open.
+    outbox: Vec<Message>,
+    /// What the node's clock said, and when.
+    clock: Option<(Wall, Instant)>,
+    pub(super) rtt: Duration,
+    pub(super) suspect: bool,
+    pub(super) draining: bool,
+    /// The node refused something: better not ask it before this.
+    pub(super) avoid_until: Instant,
+    tries: u32,
+    armed: Option<Instant>,
+}
+
+impl Link {
+    fn new() -> Self {
+        Self {
+            state: LinkState::Idle,
+            conn: ConnNo(0),
+            incarnation: Incarnation(0),
+            hello: Instant::ZERO,
+            base: None,
+            beats: VecDeque::new(),
+            last_beat: 0,
+            next_beat: Instant::FAR,
+            opened: BTreeSet::new(),
+            requests: BTreeSet::new(),
+            to_note: BTreeSet::new(),
+            done: VecDeque::new(),
+            outbox: Vec::new(),
+            clock: None,
+            rtt: Duration::ZERO,
+            suspect: false,
+            draining: false,
+            avoid_until: Instant::ZERO,
+            tries: 0,
+            armed: None,
+        }
+    }
+
+    /// The node knows that an earlier round of this request ended.
+    pub(super) fn forget_done(&mut self, reference: Ref) {
+        if !self.done.is_empty() {
+            self.done
+                .retain(|(_, done)| (done.session, done.request) != reference);
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state == LinkState::Open
+    }
+}
+
+/// How many messages wait for a connection at most; a handle's owner tries again anyway.
+const OUTBOX_MAX: usize = 1024;
+
+impl LockClient {
+    pub(super) fn link(&self, node: NodeId) -> Option<&Link> {
+        self.links.get(node.index())?.as_deref()
+    }
+
+    pub(super) fn link_mut(&mut self, node: NodeId) -> Option<&mut Link> {
+        self.links.get_mut(node.index())?.as_deref_mut()
+    }
+
+    /// The link to a node, connecting if it was idle.
+    pub(super) fn want_link(&mut self, node: NodeId, out: &mut ClientEffects) -> &mut Link {
+        let slot = &mut self.links[node.index()];
+        let link = slot.get_or_insert_with(|| Box::new(Link::new()));
+        if link.state == LinkState::Idle {
+            self.connect(node, out);
+        }
+        self.links[node.index()]
+            .as_mut()
+            .expect("invariant: just made")
+    }
+
+    fn connect(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let give_up = self.now.mono + self.config.times.link_ttl;
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        link.conn.0 += 1;
+        link.state = LinkState::Connecting;
+        out.events.push(ClientEvent::Connect(node, link.conn));
+        link.next_beat = give_up;
+        self.arm_link(node, give_up);
+    }
+
+    pub(super) fn arm_link(&mut self, node: NodeId, at: Instant) {
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        if link.armed.is_none_or(|armed| armed > at) {
+            link.armed = Some(at);
+            self.arm(at, Timer::Link(node));
+        }
+    }
+
+    /// Whether a message of this connection counts; if so the node is no longer suspected.
+    pub(super) fn hears(&mut self, node: NodeId, conn: ConnNo) -> bool {
+        let Some(link) = self.link_mut(node) else {
+            return false;
+        };
+        if link.conn != conn || link.state != LinkState::Open {
+            return false;
+        }
+        if std::mem::take(&mut link.suspect) && !self.avoided(node) {
+            self.troubled.remove(&node);
+        }
+        true
+    }
+
+    pub(super) fn opened(&mut self, node: NodeId, conn: ConnNo, out: &mut ClientEffects) {
+        let (now, config, client) = (self.now.mono, self.config.id, self.id);
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        if link.conn != conn || link.state != LinkState::Connecting {
+            return;
+        }
+        link.state = LinkState::Open;
+        link.hello = now;
+        link.draining = false;
+        link.beats.clear();
+        let hello = Message::Hello {
+            client,
+            conn,
+            config,
+        };
+        out.send(node, hello);
+        self.resume(node, out);
+        let outbox = self
+            .link_mut(node)
+            .map(|link| std::mem::take(&mut link.outbox));
+        for message in outbox.into_iter().flatten() {
+            out.send(node, message);
+        }
+        self.send_beat(node, out);
+    }
+
+    /// Says what this client has at a node, in parts.
+    fn resume(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let part = self.config.limits.resume_part.max(1);
+        let Some(link) = self.link(node) else { return };
+        let refs: Vec<Ref> = link.requests.iter().copied().collect();
+        let mut sessions = Vec::new();
+        let mut named = BTreeSet::new();
+        for (ttl, session) in &self.sessions {
+            if link.opened.contains(session) {
+                named.insert(*session);
+                sessions.push(self.attached_info(*session, *ttl));
+            }
+        }
+        let mut live = Vec::new();
+        for reference in refs {
+            let Some(place) = self.by_ref.get(&reference).copied() else {
+                continue;
+            };
+            let Some(claim) = self.claim(place, node) else {
+                continue;
+            };
+            if named.insert(reference.0) {
+                let request = self.requests.get(place).expect("invariant: just claimed");
+                sessions.push(request.info.clone());
+            }
+            live.push(claim);
+        }
+        let link = self.link_mut(node).expect("invariant: just seen");
+        let done: Vec<Finished> = link.done.iter().map(|(_, done)| *done).collect();
+        link.opened = named;
+        let first = link.conn == ConnNo(1);
+        if first && sessions.is_empty() && live.is_empty() && done.is_empty() {
+            return;
+        }
+        let mut resume = Resume {
+            sessions,
+            done,
+            ..Resume::default()
+        };
+        while live.len() > part {
+            resume.live = live.split_off(live.len() - part);
+            out.send(node, Message::Resume(Box::new(std::mem::take(&mut resume))));
+        }
+        resume.live = live;
+        resume.last = true;
+        out.send(node, Message::Resume(Box::new(resume)));
+    }
+
+    /// What a requester says about itself at a node on a new connection.
+    fn claim(&mut self, place: u32, node: NodeId) -> Option<Claim> {
+        let now = self.now.mono;
+        let request = self.requests.get(place)?;
+        let member = request.member(node)?;
+        let until = self.fresh_until(request, member);
+        let stale_counts = self.config.rules.has(Plant::ReclaimStale);
+        let fresh = stale_counts || until.is_some_and(|until| until > now);
+        let grant = member.grant.as_ref();
+        let token = request.holder_token();
+        let inside = token.filter(|_| grant.is_none_or(|grant| grant.counted));
+        let raising = request.raising().filter(|token| {
+            grant.is_some_and(|grant| grant.raised < *token) && request.raises_at(node)
+        });
+        let claim = Claim {
+            ask: request.ask.clone(),
+            hint: request.hint,
+            seen: member.seen,
+            holding: grant.is_some(),
+            inside,
+            raising,
+            fresh,
+        };
+        let member = self.requests.get_mut(place)?.member_mut(node)?;
+        member.asked = now;
+        member.answered = member.grant.is_some();
+        Some(claim)
+    }
+
+    pub(super) fn attached_info(&self, session: SessionId, ttl: Duration) -> SessionInfo {
+        SessionInfo {
+            session,
+            ttl,
+            detached: false,
+            owner: self.owner.clone(),
+        }
+    }
+
+    pub(super) fn closed(&mut self, node: NodeId, conn: ConnNo, out: &mut ClientEffects) {
+        let current = self.link(node).is_some_and(|link| {
+            link.conn == conn && matches!(link.state, LinkState::Open | LinkState::Connecting)
+        });
+        if current {
+            self.lose_link(node, out);
+        }
+    }
+
+    /// The connection is gone: connect again after a while, and do not wait for this node.
+    fn lose_link(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let times = self.config.times;
+        let now = self.now.mono;
+        let jitter = 0.5 + self.rng.unit();
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        let doubled = times.reconnect_min * (1 << link.tries.min(10));
+        let wait = doubled.min(times.reconnect_max).mul_f64(jitter);
+        link.tries = link.tries.saturating_add(1);
+        link.beats.clear();
+        link.next_beat = Instant::FAR;
+        if link.requests.is_empty() && link.done.is_empty() {
+            // Sessions without requests are opened again when they are needed.
+            link.opened.clear();
+        }
+        link.state = LinkState::Waiting(now + wait);
+        self.arm_link(node, now + wait);
+        self.suspect(node, out);
+    }
+
+    /// Whether there is a reason to be connected.
+    fn wanted(&self, node: NodeId) -> bool {
+        self.link(node).is_some_and(|link| {
+            !link.requests.is_empty() || !link.done.is_empty() || !link.outbox.is_empty()
+        })
+    }
+
+    /// A node does not answer: those who wait for it ask others, those who rest on it move.
+    pub(super) fn suspect(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        link.suspect = true;
+        self.troubled.insert(node);
+        self.leave_node(node, out);
+    }
+
+    pub(super) fn draining(&mut self, node: NodeId, out: &mut ClientEffects) {
+        if let Some(link) = self.link_mut(node) {
+            link.draining = true;
+            self.troubled.insert(node);
+            self.leave_node(node, out);
+        }
+    }
+
+    fn leave_node(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let refs: Vec<Ref> = self
+            .link(node)
+            .map(|link| link.requests.iter().copied().collect())
+            .unwrap_or_default();
+        for reference in refs {
+            if let Some(place) = self.by_ref.get(&reference).copied() {
+                self.look_elsewhere(place, out);
+            }
+        }
+    }
+
+    pub(super) fn refused(&mut self, node: NodeId, why: Refusal, out: &mut ClientEffects) {
+        let wait = self.now.mono + self.config.times.reconnect_max;
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        link.avoid_until = wait;
+        link.tries = link.tries.max(6);
+        let conn = link.conn;
+        let refs: Vec<Ref> = link.requests.iter().copied().collect();
+        self.troubled.insert(node);
+        for reference in refs {
+            if let Some(place) = self.by_ref.get(&reference).copied() {
+                self.note_refusal(place, why);
+            }
+        }
+        out.events.push(ClientEvent::Disconnect(node, conn));
+        self.lose_link(node, out);
+    }
+
+    /// Whether a node had better not be asked.
+    pub(super) fn avoided(&self, node: NodeId) -> bool {
+        self.link(node)
+            .is_some_and(|link| link.suspect || link.draining || link.avoid_until > self.now.mono)
+    }
+
+    pub(super) fn welcome(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        clock: Wall,
+        out: &mut ClientEffects,
+    ) {
+        let early = self.config.rules.has(Plant::HeartbeatBeforeResume);
+        let now = self.now.mono;
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        link.incarnation = link.incarnation.max(incarnation);
+        link.tries = 0;
+        let sample = now.since(link.hello);
+        link.rtt = if link.rtt.is_zero() { sample } else { link.rtt };
+        if early {
+            link.base = link.base.max(Some(link.hello));
+        }
+        if link.avoid_until <= now {
+            self.troubled.remove(&node);
+        }
+        self.hear_clock(node, clock);
+        self.begin_starting(out);
+    }
+
+    pub(super) fn hear_clock(&mut self, node: NodeId, clock: Wall) {
+        let now = self.now.mono;
+        if let Some(link) = self.link_mut(node) {
+            link.clock = Some((clock, now));
+        }
+    }
+
+    /// The nodes' clock: the lower median of what was heard, carried on by the steady clock. None
+    /// before any node was heard: a request made up from this client's own clock could pass
+    /// everyone who waits.
+    pub(super) fn nodes_clock(&self) -> Option<Wall> {
+        let now = self.now.mono;
+        let heard = self.links.iter().flatten().filter_map(|link| link.clock);
+        let mut clocks: Vec<Wall> = heard.map(|(clock, at)| clock.plus(now.since(at))).collect();
+        if clocks.is_empty() {
+            return None;
+        }
+        clocks.sort_unstable();
+        Some(clocks[(clocks.len() - 1) / 2])
+    }
+
+    fn send_beat(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let now = self.now.mono;
+        let shortest = self.sessions.keys().next().copied();
+        let pace = self.config.times.heartbeat;
+        let pace = shortest.map_or(pace, |ttl| pace.min(ttl / 4));
+        let Some(link) = self.link(node) else { return };
+        let refs: Vec<Ref> = link.to_note.iter().copied().collect();
+        let mut entered = Vec::with_capacity(refs.len());
+        for reference in refs {
+            entered.extend(self.entered_notice(reference, node));
+        }
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        link.last_beat += 1;
+        let beat = link.last_beat;
+        link.beats.push_back((beat, now));
+        link.next_beat = now + pace;
+        let next = link.next_beat;
+        out.send(node, Message::Heartbeat { beat, entered });
+        self.arm_link(node, next);
+    }
+
+    pub(super) fn entered_notice(&self, reference: Ref, node: NodeId) -> Option<Entered> {
+        let place = self.by_ref.get(&reference).copied()?;
+        let request = self.requests.get(place)?;
+        let token = request.holder_token()?;
+        let grant = request.member(node)?.grant.as_ref()?;
+        grant.counted.then(|| Entered {
+            grant: GrantRef {
+                session: reference.0,
+                request: reference.1,
+                grant: grant.number,
+            },
+            token,
+            note: request.note.clone(),
+        })
+    }
+
+    pub(super) fn beat(
+        &mut self,
+        node: NodeId,
+        beat: u64,
+        clock: Wall,
+        noted: &[GrantRef],
+        out: &mut ClientEffects,
+    ) {
+        let now = self.now.mono;
+        let from_reply = self.config.rules.has(Plant::ValidityFromReply);
+        self.hear_clock(node, clock);
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        let mut sent = None;
+        while let Some((number, at)) = link.beats.front().copied() {
+            if number > beat {
+                break;
+            }
+            link.beats.pop_front();
+            sent = (number == beat).then_some(at);
+        }
+        let Some(sent) = sent else { return };
+        link.base = link.base.max(Some(if from_reply { now } else { sent }));
+        let sample = now.since(sent);
+        link.rtt = if link.rtt.is_zero() {
+            sample
+        } else {
+            (link.rtt * 7 + sample) / 8
+        };
+        while link.done.front().is_some_and(|(number, _)| *number <= beat) {
+            link.done.pop_front();
+        }
+        for grant in noted {
+            self.noted(node, *grant, out);
+        }
+        self.freshened(node, out);
+    }
+
+    /// Requests that hold enough but not freshly may enter now.
+    fn freshened(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let Some(link) = self.link(node) else { return };
+        let waits = |reference: &&Ref| {
+            let place = self.by_ref.get(*reference).copied();
+            let request = place.and_then(|place| self.requests.get(place));
+            request.is_some_and(|request| request.wants_fresh)
+        };
+        let refs: Vec<Ref> = link.requests.iter().filter(waits).copied().collect();
+        for reference in refs {
+            if let Some(place) = self.by_ref.get(&reference).copied() {
+                self.progress(place, out);
+            }
+        }
+    }
+
+    pub(super) fn link_timer(&mut self, node: NodeId, out: &mut ClientEffects) {
+        let now = self.now.mono;
+        let times = self.config.times;
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        if link.armed.is_some_and(|armed| armed > now) {
+            return;
+        }
+        link.armed = None;
+        match link.state {
+            LinkState::Idle => {}
+            LinkState::Waiting(at) if at > now => self.arm_link(node, at),
+            LinkState::Waiting(_) => {
+                link.state = LinkState::Idle;
+                if self.wanted(node) {
+                    self.connect(node, out);
+                }
+            }
+            LinkState::Connecting if link.next_beat <= now => {
+                let conn = link.conn;
+                out.events.push(ClientEvent::Disconnect(node, conn));
+                self.lose_link(node, out);
+            }
+            LinkState::Connecting => {
+                let at = link.next_beat;
+                self.arm_link(node, at);
+            }
+            LinkState::Open => {
+                let oldest = link.beats.front().map(|(_, sent)| *sent);
+                let conn = link.conn;
+                if oldest.is_some_and(|sent| sent + times.link_ttl <= now) {
+                    out.events.push(ClientEvent::Disconnect(node, conn));
+                    self.lose_link(node, out);
+                } else if link.next_beat <= now {
+                    let silent = oldest.is_some_and(|sent| sent < now) && !link.suspect;
+                    self.send_beat(node, out);
+                    if silent {
+                        self.suspect(node, out);
+                    }
+                } else {
+                    let at = link.next_beat;
+                    self.arm_link(node, at);
+                }
+            }
+        }
+    }
+
+    /// Announces a request's session at a node, once.
+    pub(super) fn announce(&mut self, node: NodeId, info: &SessionInfo, out: &mut ClientEffects) {
+        if let Some(link) = self.link_mut(node)
+            && link.opened.insert(info.session)
+        {
+            out.send(node, Message::Open(info.clone()));
+        }
+    }
+
+    /// The session is gone at this node: it must be announced again.
+    pub(super) fn unannounce(&mut self, node: NodeId, session: SessionId) {
+        if let Some(link) = self.link_mut(node) {
+            link.opened.remove(&session);
+        }
+    }
+
+    /// Says something to a node now, or as soon as there is a connection.
+    pub(super) fn say(&mut self, node: NodeId, message: Message, out: &mut ClientEffects) {
+        let link = self.want_link(node, out);
+        if link.is_open() {
+            out.send(node, message);
+        } else if link.outbox.len() < OUTBOX_MAX {
+            link.outbox.push(message);
+        }
+    }
+
+    /// Says something to a node if there is a connection.
+    pub(super) fn tell(&self, node: NodeId, message: Message, out: &mut ClientEffects) {
+        if self.link(node).is_some_and(Link::is_open) {
+            out.send(node, message);
+        }
+    }
+
+    /// Tells a node that a request ended, and remembers it until the node is known to know.
+    pub(super) fn send_done(
+        &mut self,
+        node: NodeId,
+        reference: Ref,
+        token: Option<Token>,
+        out: &mut ClientEffects,
+    ) {
+        let (session, request) = reference;
+        let max = self.config.limits.unacknowledged;
+        let Some(link) = self.link_mut(node) else {
+            return;
+        };
+        link.to_note.remove(&reference);
+        if !link.requests.remove(&reference) {
+            return;
+        }
+        let finished = Finished {
+            session,
+            request,
+            token,
+        };
+        link.done.push_back((link.last_beat + 1, finished));
+        if link.done.len() > max {
+            link.done.pop_front();
+        }
+        let done = Message::Done {
+            session,
+            request,
+            token,
+        };
+        self.tell(node, done, out);
+    }
+
+    /// How long to wait for answers of these nodes before asking others.
+    pub(super) fn hedge_delay(&self, nodes: impl Iterator<Item = NodeId>) -> Duration {
+        let slowest = nodes.filter_map(|node| Some(self.link(node)?.rtt)).max();
+        (slowest.unwrap_or_default() * 4).max(self.config.times.hedge_min)
+    }
+
+    /// A phase that still hopes for grants.
+    pub(super) fn hopes(phase: &Phase) -> bool {
+        matches!(phase, Phase::Trying | Phase::Raising { .. })
+    }
+
+    /// The session of a TTL, made when first needed.
+    pub(super) fn session_of(&mut self, ttl: Duration) -> SessionId {
+        if let Some(session) = self.sessions.get(&ttl) {
+            return *session;
+        }
+        let high = u128::from(self.rng.next_u64());
+        let session = SessionId(high << 64 | u128::from(self.rng.next_u64()));
+        self.sessions.insert(ttl, session);
+        session
+    }
+
+    /// A shared list of nodes, for routes and targets.
+    pub(super) fn shared(nodes: impl Iterator<Item = usize>) -> Arc<[NodeId]> {
+        nodes.map(NodeId::at).collect()
+    }
+}

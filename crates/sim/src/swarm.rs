@@ -1,0 +1,301 @@
+//! A world for every seed: sizes, times, habits and faults drawn at random, each fault on or off.
+//!
+//! A run in which everything happens at once hides more than one in which a few things happen
+//! often; so most seeds leave most faults out.
+
+use conclave_protocol::lock::{Plant, Protocol, Restart};
+use conclave_quorum::Prng;
+
+use crate::net::Latency;
+use crate::options::Options;
+
+/// The systems that seeds draw from. Small ones more often: there quorums meet in fewer nodes.
+const SYSTEMS: [&str; 12] = [
+    "majority(3)",
+    "majority(5)",
+    "billiard(4)",
+    "billiard(4)",
+    "surficial(groups=2, n=4)",
+    "surficial(groups=2, n=4)",
+    "grid(9)",
+    "tree(7)",
+    "billiard(12)",
+    "singleton(3)",
+    "majority(7)",
+    "grid(4)",
+];
+
+/// The options of a seed. A planted bug changes them so that what it breaks happens often.
+pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
+    let mut rng = Prng::new(seed ^ 0x0073_7761_726d);
+    let mut options = Options {
+        seed,
+        protocol,
+        plant,
+        ..Options::default()
+    };
+    draw_cluster(&mut options, &mut rng);
+    draw_habits(&mut options, &mut rng);
+    draw_faults(&mut options, &mut rng);
+    if protocol == Protocol::Serial {
+        keep_serial(&mut options);
+    }
+    if let Some(plant) = plant {
+        bias(&mut options, plant, &mut rng);
+    }
+    options
+}
+
+fn one<T: Copy>(rng: &mut Prng, values: &[T]) -> T {
+    values[rng.below(values.len())]
+}
+
+fn draw_cluster(options: &mut Options, rng: &mut Prng) {
+    one(rng, &SYSTEMS).clone_into(&mut options.system);
+    options.groups = one(rng, &[1, 2, 2, 3]);
+    options.clients = 3 + rng.below(5) as u32;
+    options.wishes = one(rng, &[1, 1, 1, 2]);
+    options.names = one(rng, &[1, 2, 3, 8]);
+    options.hot = one(rng, &[0.0, 0.5, 0.9]);
+    options.max_inside = one(rng, &[0, 0, 1, 2, 3]);
+    options.max_bypass = one(rng, &[16, 0, 1, 3]);
+    options.restart = one(rng, &[Restart::Pause, Restart::Pause, Restart::Durable]);
+    options.ttl_low_ms = one(rng, &[150, 300, 500]);
+    options.ttl_high_ms = options.ttl_low_ms + one(rng, &[0, 400, 900]);
+    options.ttl_max_ms = options.ttl_high_ms + one(rng, &[0, 500]);
+    options.link_ttl_ms = one(rng, &[200, 400, 800]);
+    options.heartbeat_ms = options.link_ttl_ms / 4;
+    options.drift_ppm = one(rng, &[5_000, 5_000, 50_000]);
+    options.lead_ms = one(rng, &[20, 200, 1000]);
+    options.ceiling_ms = one(rng, &[50, 1000]);
+    options.idle_locks = one(rng, &[0, 1, 4]);
+    options.latency = match rng.below(5) {
+        0 => Latency::Constant(1_000_000),
+        1 => Latency::Uniform(200_000, 3_000_000),
+        2 => Latency::Exponential(1_500_000),
+        3 => Latency::Uniform(1_000_000, 25_000_000),
+        _ => Latency::Tail {
+            mean: 800_000,
+            often: 50,
+            times: 40,
+        },
+    };
+    options.spread = one(rng, &[1.0, 1.0, 4.0]);
+    options.skew_ms = one(rng, &[0, 5, 100]);
+    options.disk_us = one(rng, &[50, 300, 3000]);
+    options.disk_slow = one(rng, &[0.0, 0.0, 0.05]);
+}
+
+fn draw_habits(options: &mut Options, rng: &mut Prng) {
+    (options.exclusive, options.shared) = one(
+        rng,
+        &[(1.0, 0.0), (0.5, 0.2), (0.2, 0.3), (0.3, 0.0), (0.1, 0.8)],
+    );
+    options.hold_ms = one(rng, &[5, 30, 100, 400]);
+    options.think_ms = one(rng, &[5, 30, 150]);
+    options.act_ms = one(rng, &[10, 30]);
+    options.cancel = one(rng, &[0.0, 0.1, 0.4]);
+    options.cancel_ms = one(rng, &[3, 20, 100]);
+    options.deadline = one(rng, &[0.0, 0.1]);
+    options.attempt = one(rng, &[0.0, 0.1]);
+    options.together = one(rng, &[0.0, 0.0, 0.2]);
+    options.detach = one(rng, &[0.0, 0.1, 0.4]);
+    options.named = one(rng, &[0.0, 0.3, 0.6]);
+}
+
+fn draw_faults(options: &mut Options, rng: &mut Prng) {
+    options.span_ms = one(rng, &[2000, 3000, 4000]);
+    options.heal_ms = 20_000;
+    let mut sometimes = |share: f64, rates: &[f64]| {
+        if rng.chance(share) {
+            one(rng, rates)
+        } else {
+            0.0
+        }
+    };
+    options.reset = sometimes(0.5, &[1.0, 5.0, 20.0]);
+    options.late = sometimes(0.6, &[0.3, 0.8]);
+    options.stall = sometimes(0.4, &[1.0, 5.0]);
+    options.partition = sometimes(0.3, &[0.3, 1.0]);
+    options.loss = sometimes(0.3, &[0.05, 0.3]);
+    options.crash = sometimes(0.5, &[0.3, 1.0, 3.0]);
+    options.blackout = sometimes(0.2, &[0.3]);
+    options.again = sometimes(0.4, &[0.5]);
+    options.disk_lost = sometimes(0.3, &[0.3]);
+    options.drain = sometimes(0.3, &[0.5, 2.0]);
+    options.node_pause = sometimes(0.3, &[0.5, 2.0]);
+    options.client_pause = sometimes(0.5, &[1.0, 4.0]);
+    options.client_crash = sometimes(0.4, &[0.5, 3.0]);
+    options.expire = sometimes(0.4, &[1.0, 6.0]);
+    options.jump = sometimes(0.3, &[1.0, 5.0]);
+    options.jump_ms = one(rng, &[50, 500, 20_000]);
+    options.stall_ms = one(rng, &[50, 300, 800]);
+    options.down_ms = one(rng, &[20, 200, 600]);
+    options.pause_ms = one(rng, &[50, 300, 900]);
+}
+
+/// Faults of the serial protocol: cancel, reset, expiry, crash and restart. Its quorums do not
+/// change and it has no handles.
+fn keep_serial(options: &mut Options) {
+    options.stall = 0.0;
+    options.partition = 0.0;
+    options.loss = 0.0;
+    options.disk_lost = 0.0;
+    options.drain = 0.0;
+    options.node_pause = 0.0;
+    options.jump = 0.0;
+    options.detach = 0.0;
+    if options.system.starts_with("billiard(12)") || options.system.starts_with("grid(9)") {
+        "grid(4)".clone_into(&mut options.system);
+    }
+}
+
+/// Makes what a planted bug breaks happen often.
+fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
+    // Every bug shows best where conflicting holders follow each other quickly.
+    options.names = 1 + rng.below(2) as u32;
+    options.exclusive = one(rng, &[1.0, 0.6]);
+    options.act_ms = 10;
+    match plant {
+        Plant::NoFloorOnExpiry => {
+            options.expire = 8.0;
+            options.client_crash = 3.0;
+            options.client_pause = 4.0;
+        }
+        Plant::EnterBeforeRaised | Plant::RaisedAboveCeiling | Plant::KeepaliveLowersLimit => {
+            // Clocks that are far apart make raises common.
+            options.lead_ms = 1;
+            options.ceiling_ms = 10;
+            options.skew_ms = 300;
+            options.jump = 5.0;
+            options.jump_ms = 2000;
+            options.expire = 5.0;
+            options.crash = 2.0;
+            options.client_crash = 2.0;
+        }
+        Plant::AmnesiaZeroFloor | Plant::RecoverWithoutLimits => {
+            options.crash = 3.0;
+            options.disk_lost = 0.8;
+            options.ttl_max_ms = options.ttl_high_ms;
+            options.span_ms = 5000;
+            options.client_crash = 2.0;
+        }
+        Plant::NoConnCheck => {
+            options.reset = 20.0;
+            options.late = 0.9;
+        }
+        Plant::SilentExpiry => options.expire = 8.0,
+        Plant::YieldInside | Plant::FailedRule | Plant::NoRequestOnLocked => {
+            options.hot = 0.5;
+            options.cancel = 0.4;
+            options.cancel_ms = 3;
+            options.latency = Latency::Uniform(200_000, 6_000_000);
+        }
+        Plant::LiteralRefill => {
+            options.max_inside = 1 + rng.below(2) as u32;
+            options.exclusive = 0.1;
+            options.cancel = 0.5;
+            options.clients = 7;
+            options.hold_ms = 30;
+        }
+        Plant::FreshnessPerQuorum | Plant::NoFreshnessAtEntry => {
+            options.stall = 8.0;
+            options.partition = 2.0;
+            options.stall_ms = 800;
+            options.hold_ms = 400;
+        }
+        Plant::HeartbeatBeforeResume => {
+            options.reset = 15.0;
+            options.stall = 5.0;
+            options.hold_ms = 400;
+        }
+        Plant::SecondCrashForgetsPause | Plant::PauseTooShort => {
+            options.restart = Restart::Pause;
+            options.crash = 3.0;
+            options.again = 0.7;
+            options.down_ms = 20;
+            options.hold_ms = 400;
+            options.partition = 1.0;
+        }
+        Plant::CleanMarkKept => {
+            options.restart = Restart::Pause;
+            options.drain = 3.0;
+            options.crash = 3.0;
+            options.down_ms = 20;
+        }
+        Plant::ValidityFromReply | Plant::NoDriftMargin => {
+            options.latency = Latency::Uniform(1_000_000, 40_000_000);
+            options.drift_ppm = 100_000;
+            options.stall = 6.0;
+            options.partition = 2.0;
+            options.stall_ms = 1500;
+            options.hold_ms = 800;
+            options.client_pause = 2.0;
+        }
+        Plant::ReclaimStale => {
+            options.restart = Restart::Pause;
+            options.crash = 3.0;
+            options.down_ms = 20;
+            options.partition = 2.0;
+            options.stall = 5.0;
+            options.hold_ms = 400;
+        }
+        Plant::MigrateWithoutFloor => {
+            options.crash = 2.0;
+            options.stall = 5.0;
+            options.expire = 6.0;
+            options.drain = 2.0;
+            options.hold_ms = 400;
+        }
+        Plant::OldGrantHandle | Plant::FinishedMark => {
+            options.detach = 0.8;
+            options.named = 0.5;
+            options.expire = 4.0;
+            options.crash = 1.0;
+            options.hold_ms = 400;
+        }
+        Plant::SerialUnlockWithoutRequest => {
+            options.cancel = 0.5;
+            options.cancel_ms = 3;
+            options.latency = Latency::Uniform(200_000, 6_000_000);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_makes_a_world_that_can_be_run_and_replayed() {
+        for protocol in [Protocol::Parallel, Protocol::Serial] {
+            let plants = Plant::ALL.iter().copied().map(Some).chain([None]);
+            for plant in plants {
+                for seed in 0..60 {
+                    let options = swarm(protocol, seed, plant);
+                    options.config(true).unwrap();
+                    assert_eq!(options.to_string().parse(), Ok(options));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_fault_is_on_in_some_seeds_and_off_in_others() {
+        let all: Vec<Options> = (0..200)
+            .map(|seed| swarm(Protocol::Parallel, seed, None))
+            .collect();
+        let rates: [fn(&Options) -> f64; 6] = [
+            |options| options.reset,
+            |options| options.partition,
+            |options| options.crash,
+            |options| options.client_pause,
+            |options| options.expire,
+            |options| options.detach,
+        ];
+        for rate in rates {
+            let on = all.iter().filter(|options| rate(options) > 0.0).count();
+            assert!((20..180).contains(&on), "{on}");
+        }
+    }
+}

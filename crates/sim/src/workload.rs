@@ -1,0 +1,146 @@
+//! What clients wish for: names, modes, times and the ways in which they change their minds.
+
+use std::time::Duration;
+
+use conclave_protocol::id::{Name, SessionId};
+use conclave_protocol::lock::Mode;
+use conclave_quorum::Prng;
+
+use crate::net::exponential;
+use crate::options::Options;
+
+/// One wish, drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// The locks, by number of their names, and how to share each.
+    pub(crate) locks: Vec<(u32, Mode)>,
+    /// The TTL of the session.
+    pub(crate) ttl: Duration,
+    /// Nanoseconds after which to stop waiting.
+    pub(crate) deadline: Option<u64>,
+    /// Whether it only tries.
+    pub(crate) attempt: bool,
+    /// The session to detach to, and whether its caller named it.
+    pub(crate) detach: Option<(SessionId, bool)>,
+    /// Nanoseconds after which it is cancelled if it still waits.
+    pub(crate) cancel: Option<u64>,
+    /// Nanoseconds that it stays inside.
+    pub(crate) hold: u64,
+}
+
+/// Draws wishes.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    names: Vec<Name>,
+    groups: Vec<Mode>,
+    ttls: Vec<u64>,
+    rng: Prng,
+}
+
+/// How many different TTLs a run asks for: a session has one TTL, and clients share sessions.
+const TTLS: u64 = 3;
+/// How many sessions callers name per lock: few, so that attempts of one session meet.
+const NAMED: usize = 2;
+
+impl Workload {
+    /// The workload of a run.
+    pub(crate) fn new(options: &Options) -> Self {
+        let names = (0..options.names).map(|name| Name::new(format!("lock{name}")));
+        let groups = options.group_names();
+        let step = (options.ttl_high_ms - options.ttl_low_ms) / (TTLS - 1);
+        Self {
+            names: names.collect(),
+            groups: groups.iter().map(Mode::group).collect(),
+            ttls: (0..TTLS)
+                .map(|place| options.ttl_low_ms + place * step)
+                .collect(),
+            rng: Prng::new(options.seed ^ 0x0077_6f72_6b6c_6f61),
+        }
+    }
+
+    /// The name of this number.
+    pub(crate) fn name(&self, name: u32) -> &Name {
+        &self.names[name as usize]
+    }
+
+    /// The number of a name.
+    pub(crate) fn number(name: &Name) -> Option<u32> {
+        let digits = name.bytes().strip_prefix(b"lock")?;
+        str::from_utf8(digits).ok()?.parse().ok()
+    }
+
+    /// The workload's own chance.
+    pub(crate) fn rng(&mut self) -> &mut Prng {
+        &mut self.rng
+    }
+
+    fn pick_name(&mut self, hot: f64) -> u32 {
+        if self.names.len() == 1 || self.rng.chance(hot) {
+            0
+        } else {
+            self.rng.below(self.names.len()) as u32
+        }
+    }
+
+    fn pick_mode(&mut self, options: &Options) -> Mode {
+        let draw = self.rng.unit();
+        if draw < options.exclusive || self.groups.is_empty() && options.shared <= 0.0 {
+            Mode::Exclusive
+        } else if draw < options.exclusive + options.shared || self.groups.is_empty() {
+            Mode::Shared
+        } else {
+            self.groups[self.rng.below(self.groups.len())].clone()
+        }
+    }
+
+    /// Draws the next wish.
+    pub(crate) fn wish(&mut self, options: &Options) -> Wish {
+        let mut locks = vec![(self.pick_name(options.hot), self.pick_mode(options))];
+        if options.names > 1 && self.rng.chance(options.together) {
+            let more = 1 + self.rng.below(3);
+            for _ in 0..more {
+                let name = self.pick_name(options.hot);
+                if locks.iter().all(|(other, _)| *other != name) {
+                    let mode = self.pick_mode(options);
+                    locks.push((name, mode));
+                }
+            }
+        }
+        let mut ttl = self.ttls[self.rng.below(self.ttls.len())];
+        let mut detach = None;
+        if locks.len() == 1 && self.rng.chance(options.detach) {
+            let (session, named) = self.session(options, locks[0].0);
+            if named {
+                // A session has one TTL, whoever uses it.
+                ttl = self.ttls[session.0 as usize % self.ttls.len()];
+            }
+            detach = Some((session, named));
+        }
+        let after = |rng: &mut Prng, share: f64, ms: u64| {
+            rng.chance(share)
+                .then(|| exponential(ms * 1_000_000, rng) + 1000)
+        };
+        Wish {
+            locks,
+            ttl: Duration::from_millis(ttl),
+            deadline: after(&mut self.rng, options.deadline, options.deadline_ms),
+            attempt: self.rng.chance(options.attempt),
+            detach,
+            cancel: after(&mut self.rng, options.cancel, options.cancel_ms),
+            hold: exponential(options.hold_ms * 1_000_000, &mut self.rng),
+        }
+    }
+
+    fn session(&mut self, options: &Options, name: u32) -> (SessionId, bool) {
+        if self.rng.chance(options.named) {
+            let which = self.rng.below(NAMED) as u128;
+            let id = 0xa_0000_0000_0000 | u128::from(name) << 8 | which;
+            return (SessionId(id), true);
+        }
+        let high = u128::from(self.rng.next_u64());
+        (
+            SessionId(high << 64 | u128::from(self.rng.next_u64())),
+            false,
+        )
+    }
+}
