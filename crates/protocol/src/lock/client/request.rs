@@ -8,6 +8,7 @@ use conclave_quorum::{NodeSet, family, pick};
 use super::{LockClient, Timer};
 use crate::id::{GrantNo, Incarnation, Key, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{Acquire, ClientEffects, ClientEvent, Ended};
+use crate::lock::config::Protocol;
 use crate::lock::message::{GrantRef, Message, Refusal, SessionInfo};
 use crate::lock::mode::{Ask, Bond, Mode, Priority};
 use crate::lock::plant::Plant;
@@ -26,8 +27,8 @@ pub(super) struct Requester {
     pub(super) members: Vec<Member>,
     /// The largest floor seen.
     pub(super) hint: Token,
-    /// The quorum asked first.
-    target: Arc<[NodeId]>,
+    /// The quorum asked first; the way of a request that travels.
+    pub(super) target: Arc<[NodeId]>,
     /// No quorum is smaller.
     quorum_min: usize,
     pub(super) deadline: Option<Instant>,
@@ -39,6 +40,10 @@ pub(super) struct Requester {
     position: u32,
     pub(super) refusal: Option<Refusal>,
     restarts: u32,
+    /// Whether its lock is serial: then it travels, and never asks another quorum.
+    pub(super) travels: bool,
+    /// Whether it is on its way.
+    pub(super) departed: bool,
     pub(super) hedges: u32,
     pub(super) hedge_at: Option<Instant>,
     armed: Option<Instant>,
@@ -246,6 +251,7 @@ impl LockClient {
     ) -> u32 {
         self.last_serial += 1;
         let target = self.first_quorum(&ask);
+        let travels = self.config.policy(&ask.name).protocol == Protocol::Serial;
         let quorum_min = self.config.quorums.family(&ask.mode).sizes().min;
         let mut info = self.attached_info(ask.session, wish.ttl);
         info.detached = ask.bond != Bond::Attached;
@@ -267,6 +273,8 @@ impl LockClient {
             position: 0,
             refusal: None,
             restarts: 0,
+            travels,
+            departed: false,
             hedges: 0,
             hedge_at: None,
             armed: None,
@@ -297,6 +305,10 @@ impl LockClient {
         request.phase = Phase::Trying;
         let reference = request.reference();
         let target = request.target.clone();
+        if request.travels {
+            self.set_off(place, out);
+            return;
+        }
         self.by_ref.insert(reference, place);
         for node in target.iter() {
             self.ask_node(place, *node, out);
@@ -305,7 +317,7 @@ impl LockClient {
     }
 
     /// The quorum that all requesters of this lock try first.
-    fn first_quorum(&mut self, ask: &Ask) -> Arc<[NodeId]> {
+    pub(super) fn first_quorum(&mut self, ask: &Ask) -> Arc<[NodeId]> {
         let seed = ask.name.seed();
         let clear = self.troubled.iter().all(|node| !self.avoided(*node));
         let family = Arc::as_ptr(self.config.quorums.family(&ask.mode)).cast::<()>() as usize;
@@ -346,6 +358,10 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
+        if request.travels {
+            // It goes where its way leads, and nowhere else.
+            return;
+        }
         let reference = request.reference();
         match request
             .members
@@ -475,6 +491,10 @@ impl LockClient {
             self.arm_hedge(place);
             return;
         }
+        if request.travels {
+            self.travel_again(place, out);
+            return;
+        }
         let silent = request.members.iter().filter(|member| !member.answered);
         let silent: Vec<NodeId> = silent.map(|member| member.node).collect();
         let due = |member: &&Member| member.retry.is_some_and(|retry| retry <= now);
@@ -505,6 +525,10 @@ impl LockClient {
                 return;
             }
             Phase::Trying | Phase::Raising { .. } => {}
+        }
+        if request.travels {
+            self.travel_elsewhere(place, out);
+            return;
         }
         let avoid = self.avoid_set(Some(place));
         let family = self.config.quorums.family(&request.ask.mode).as_ref();
@@ -937,6 +961,10 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
+        if request.travels && Self::hopes(&request.phase) {
+            self.start_again(place, out);
+            return;
+        }
         let raising = request.raises_at(node);
         let Some(member) = request.member_mut(node) else {
             return;
@@ -1002,6 +1030,10 @@ impl LockClient {
             self.start_over(place, node, why, out);
             return;
         }
+        if request.travels && Self::hopes(&request.phase) {
+            self.travel_denied(place, why, out);
+            return;
+        }
         if let Some(member) = request.member_mut(node) {
             member.answered = true;
             member.denied = true;
@@ -1054,7 +1086,7 @@ impl LockClient {
     }
 
     /// Ends the request at all nodes and gives it a new number.
-    fn renumber(&mut self, place: u32, out: &mut ClientEffects) {
+    pub(super) fn renumber(&mut self, place: u32, out: &mut ClientEffects) {
         self.leave_all(place, None, out);
         self.last_request.0 += 1;
         let number = self.last_request;
