@@ -6,6 +6,7 @@
 //! the order. Inside it is like any other, but it does not move.
 
 use super::LockClient;
+use super::link::Link;
 use super::request::{Held, Member, Phase};
 use crate::id::{GrantNo, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{ClientEffects, Ended};
@@ -59,7 +60,7 @@ impl LockClient {
         let ready = request.target.iter().all(|node| {
             let link = self.link(*node);
             let knows = link.is_some_and(|link| link.knows(request.ask.session));
-            knows && !self.avoided(*node)
+            knows && !self.barred(*node)
         });
         if ready {
             self.send_travel(place, out);
@@ -145,13 +146,21 @@ impl LockClient {
         let Some(request) = self.requests.get(place) else {
             return;
         };
-        if !request.target.iter().any(|node| self.avoided(*node)) {
+        if !request.target.iter().any(|node| self.barred(*node)) {
             return;
         }
         let (ask, target) = (request.ask.clone(), request.target.clone());
         if request.departed || self.first_quorum(&ask) != target {
             self.start_again(place, out);
         }
+    }
+
+    /// Whether no request gets through a node. One that is merely slow is waited for: starting
+    /// again costs more, and on a slow network it would never end.
+    fn barred(&self, node: NodeId) -> bool {
+        let bars =
+            |link: &Link| !link.is_open() || link.draining || link.avoid_until > self.now.mono;
+        self.link(node).is_none_or(bars)
     }
 
     /// Ends the request everywhere and starts it again, with a new number and its old time.
