@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use conclave_protocol::id::{ClientId, ConnNo, LinkId, Name, NodeId, RequestNo, SessionId, Token};
 use conclave_protocol::lock::{
-    Ask, Bond, Carried, Config, ConfigId, End, LockNode, Message, Mode, NodeEffects, NodeEvent,
-    NodeInput, Policy, Priority, Protocol, Quorums, Refusal, Resume, SessionInfo, Start, Stored,
-    To, Travel,
+    Ask, Bond, Carried, Config, ConfigId, End, Entered, GrantRef, LockNode, Message, Mode,
+    NodeEffects, NodeEvent, NodeInput, Policy, Priority, Protocol, Quorums, Refusal, Resume,
+    SessionInfo, Start, Stored, To, Travel,
 };
 use conclave_protocol::{Effects, Instant, Machine, Now, Wall};
 use conclave_quorum::build::build;
@@ -221,14 +221,48 @@ fn a_request_travels_home_and_its_end_lets_the_next_in() {
 }
 
 #[test]
-fn a_cancel_that_comes_first_ends_the_request_everywhere() {
+fn a_cancel_that_comes_first_leaves_no_lock() {
     let mut nodes = world();
     nodes.say(0, 1, 1, travel("s/a", 1, 1, &[0, 1, 2]));
-    nodes.say(1, 1, 1, done(1, 1, None));
-    // The first node forgets the end: it never hears of it. The second one tells it.
+    for at in 0..3 {
+        nodes.say(at, 1, 1, done(1, 1, None));
+    }
     nodes.pass();
     assert_eq!([0, 1, 2].map(|at| nodes.kept(at)), [0; 3]);
     assert!(nodes.sent("CARRIED").is_empty());
+}
+
+/// A request that comes after its end was forgotten is nobody's: its node asks its client, and
+/// takes no for an answer unless the request is inside.
+#[test]
+fn a_node_asks_after_what_it_granted_and_never_heard_of() {
+    let mut nodes = world();
+    nodes.say(0, 1, 1, travel("s/a", 1, 1, &[0, 1]));
+    nodes.pass();
+    let grants = nodes.carried();
+    for beat in 1..20 {
+        nodes.now.mono = nodes.now.mono + Duration::from_millis(250);
+        let entered = Vec::new();
+        nodes.say(0, 1, 1, Message::Heartbeat { beat, entered });
+        nodes.give(0, NodeInput::Wake);
+    }
+    assert!(!nodes.sent("QUEUED").is_empty());
+    nodes.say(1, 1, 1, done(1, 1, None));
+    assert_eq!(nodes.kept(1), 0);
+    let entered = Message::Entered(Box::new(Entered {
+        grant: GrantRef {
+            session: SessionId(1),
+            request: RequestNo(1),
+            grant: grants[0].grant,
+        },
+        token: grants[0].limit,
+        note: None,
+    }));
+    nodes.say(0, 1, 1, entered);
+    nodes.say(0, 1, 1, done(1, 1, None));
+    assert_eq!(nodes.kept(0), 1);
+    nodes.say(0, 1, 1, done(1, 1, Some(grants[0].limit.0)));
+    assert_eq!(nodes.kept(0), 0);
 }
 
 #[test]
@@ -245,7 +279,7 @@ fn an_end_told_on_a_new_connection_counts() {
     });
     nodes.connect(1, 1, 2, resume);
     nodes.pass();
-    assert_eq!([0, 1].map(|at| nodes.kept(at)), [0; 2]);
+    assert_eq!(nodes.kept(1), 0);
 }
 
 #[test]

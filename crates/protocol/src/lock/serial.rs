@@ -36,6 +36,8 @@ pub(super) struct Way {
     pub(super) route: Arc<[NodeId]>,
     /// What the members before this one have granted.
     pub(super) before: Vec<Carried>,
+    /// Whether it was granted already when its client was last looked at.
+    pub(super) seen: bool,
 }
 
 /// Where a granted request goes.

@@ -57,7 +57,11 @@ impl Node {
             return entry.grant.is_some();
         }
         let mut entry = Entry::new(ask, hint, false, 0);
-        entry.way = Some(Box::new(Way { route, before }));
+        entry.way = Some(Box::new(Way {
+            route,
+            before,
+            seen: false,
+        }));
         self.lock.insert(entry);
         false
     }

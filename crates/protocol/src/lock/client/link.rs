@@ -101,6 +101,12 @@ impl Link {
         self.state == LinkState::Open
     }
 
+    /// Whether the node is being told that a request is over.
+    pub(super) fn tells_end(&self, (session, request): Ref) -> bool {
+        let mut done = self.done.iter();
+        done.any(|(_, done)| done.session == session && done.request == request)
+    }
+
     /// The life in which the node is known.
     pub(super) fn life(&self) -> Incarnation {
         self.incarnation

@@ -824,6 +824,12 @@ impl LockClient {
         out: &mut ClientEffects,
     ) {
         let Some(place) = self.by_ref.get(&(session, number)).copied() else {
+            if !self
+                .link(node)
+                .is_some_and(|link| link.tells_end((session, number)))
+            {
+                self.end_stray(session, number, out);
+            }
             return;
         };
         let Some(request) = self.requests.get_mut(place) else {

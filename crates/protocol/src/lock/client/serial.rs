@@ -177,6 +177,24 @@ impl LockClient {
         }
     }
 
+    /// A node speaks of a request that is over, and that it was told is over: it has forgotten,
+    /// and others may have too.
+    pub(super) fn end_stray(
+        &mut self,
+        session: SessionId,
+        request: RequestNo,
+        out: &mut ClientEffects,
+    ) {
+        for node in self.config.quorums.all() {
+            let done = Message::Done {
+                session,
+                request,
+                token: None,
+            };
+            self.tell(node, done, out);
+        }
+    }
+
     /// All members have granted.
     pub(super) fn carried(
         &mut self,
@@ -187,15 +205,7 @@ impl LockClient {
     ) {
         let place = self.by_ref.get(&(session, number)).copied();
         let Some((place, request)) = place.and_then(|at| Some((at, self.requests.get(at)?))) else {
-            // It ended long ago, and a member has forgotten that.
-            for grant in grants {
-                let done = Message::Done {
-                    session,
-                    request: number,
-                    token: None,
-                };
-                self.tell(grant.node, done, out);
-            }
+            self.end_stray(session, number, out);
             return;
         };
         if !request.travels || request.phase != Phase::Trying {

@@ -562,6 +562,10 @@ impl LockNode {
         token: Option<Token>,
         out: &mut NodeEffects,
     ) {
+        if token.is_none() && self.has_entered(session, request) {
+            // Whoever was inside says with which token; this is about a stray.
+            return;
+        }
         self.mark_ended(session, request, out);
         let Some(place) = self.by_session.get(&session).copied() else {
             return;

@@ -296,9 +296,6 @@ impl LockNode {
             }
             Message::Recovered(answer) if answer.node == from => self.recovered(answer, out),
             Message::Travel(travel) => self.travel_comes(*travel, out),
-            Message::Done {
-                session, request, ..
-            } => self.travel_ended(session, request, out),
             _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
         }
     }

@@ -43,15 +43,6 @@ impl LockNode {
         }
         let (session, request) = (travel.ask.session, travel.ask.request);
         if self.tombs.contains_key(&(session, request)) {
-            // The members before may have forgotten that it ended.
-            for passed in &travel.grants {
-                let done = Message::Done {
-                    session,
-                    request,
-                    token: None,
-                };
-                out.send(To::Node(passed.node), done);
-            }
             return;
         }
         let peer = self.clients.get(&travel.ask.priority.client).copied();
@@ -62,24 +53,46 @@ impl LockNode {
         }
     }
 
-    /// A member after this one knows that a request has ended.
-    pub(super) fn travel_ended(
-        &mut self,
-        session: SessionId,
-        request: RequestNo,
-        out: &mut NodeEffects,
-    ) {
-        let Some(place) = self.by_session.get(&session).copied() else {
+    /// Asks after the grants of a client that has not entered on them for a whole lease. A
+    /// request that came so late that its end was forgotten belongs to nobody: its client says
+    /// so, and it ends.
+    pub(super) fn ask_after(&mut self, peer: u32, out: &mut NodeEffects) {
+        if !self.has_serial() {
             return;
-        };
-        let Some(entry) = self.entry(place, request) else {
-            return;
-        };
-        // Whoever is inside has all its members, so none of them can have seen its end.
-        let entered = entry.grant.as_ref().is_some_and(|grant| grant.entered);
-        if entry.way.is_some() && !entered {
-            self.end(place, request, End::Cancelled, out);
         }
+        let open = |entry: &Entry| {
+            let entered = entry.grant.as_ref().is_none_or(|grant| grant.entered);
+            entry.way.is_some() && !entered
+        };
+        for (place, request) in self.requests_of(peer, open) {
+            let Some(entry) = self.entry_mut(place, request) else {
+                continue;
+            };
+            let session = entry.ask.session;
+            let way = entry.way.as_mut().expect("invariant: just seen");
+            if std::mem::replace(&mut way.seen, true) {
+                let queued = Message::Queued {
+                    session,
+                    request,
+                    position: 0,
+                };
+                self.send(peer, queued, out);
+            }
+        }
+    }
+
+    /// Whether a travelling request is known to be inside.
+    pub(super) fn has_entered(&self, session: SessionId, request: RequestNo) -> bool {
+        let place = self.by_session.get(&session).copied();
+        let entry = place.and_then(|place| self.entry(place, request));
+        entry.is_some_and(|entry| {
+            entry.way.is_some() && entry.grant.as_ref().is_some_and(|grant| grant.entered)
+        })
+    }
+
+    fn has_serial(&self) -> bool {
+        let mut policies = self.config.policies.iter();
+        policies.any(|(_, policy)| policy.protocol == Protocol::Serial)
     }
 
     fn travel(&mut self, peer: u32, travel: Travel, out: &mut NodeEffects) {
@@ -125,6 +138,7 @@ impl LockNode {
         entry.way = Some(Box::new(Way {
             route,
             before: grants,
+            seen: false,
         }));
         let lock = self.insert(place, entry);
         self.schedule(lock, false, out);
@@ -177,9 +191,7 @@ impl LockNode {
         request: RequestNo,
         out: &mut NodeEffects,
     ) {
-        let serial =
-            |(_, policy): &(_, crate::lock::config::Policy)| policy.protocol == Protocol::Serial;
-        if !self.config.policies.iter().any(serial) {
+        if !self.has_serial() {
             return;
         }
         let place = self.by_session.get(&session).copied();
