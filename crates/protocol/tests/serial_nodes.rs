@@ -19,7 +19,7 @@ use conclave_quorum::build::build;
 const TTL: Duration = Duration::from_secs(10);
 
 struct Nodes {
-    nodes: Vec<LockNode>,
+    all: Vec<LockNode>,
     disks: Vec<Stored>,
     records: Vec<u64>,
     now: Now,
@@ -36,8 +36,8 @@ impl Nodes {
             mono: Instant::from_nanos(0),
             wall: Wall(1_000_000_000),
         };
-        let mut all = Self {
-            nodes: Vec::new(),
+        let mut nodes = Self {
+            all: Vec::new(),
             disks: vec![Stored::default(); 3],
             records: vec![0; 3],
             now,
@@ -49,15 +49,15 @@ impl Nodes {
             let mut out = Effects::new();
             let id = NodeId::at(at);
             let node = LockNode::start(config(), id, 1, Start::Init, now, &mut out);
-            all.nodes.push(node);
-            all.take(at, out);
+            nodes.all.push(node);
+            nodes.take(at, out);
         }
-        all
+        nodes
     }
 
     fn give(&mut self, at: usize, input: NodeInput) {
         let mut out = Effects::new();
-        self.nodes[at].handle(self.now, input, &mut out);
+        self.all[at].handle(self.now, input, &mut out);
         self.take(at, out);
     }
 
@@ -121,7 +121,7 @@ impl Nodes {
     }
 
     fn kept(&self, at: usize) -> usize {
-        let view = self.nodes[at].view(&Name::new("s/a"));
+        let view = self.all[at].view(&Name::new("s/a"));
         view.map_or(0, |view| view.entries.len())
     }
 }
@@ -344,7 +344,7 @@ fn a_node_that_pauses_says_so_to_the_client() {
     let mut nodes = world();
     let mut out = Effects::new();
     let disk = Start::Disk(nodes.disks[1].clone());
-    nodes.nodes[1] = LockNode::start(config(), NodeId(1), 1, disk, nodes.now, &mut out);
+    nodes.all[1] = LockNode::start(config(), NodeId(1), 1, disk, nodes.now, &mut out);
     nodes.records[1] = 0;
     nodes.take(1, out);
     nodes.connect(1, 1, 2, announced(1));
@@ -361,7 +361,7 @@ fn a_request_travels_on_once_the_disk_covers_its_limit() {
     nodes.now.wall = nodes.now.wall.plus(Duration::from_mins(1));
     let mut out = Effects::new();
     let message = travel("s/a", 1, 1, &[0, 1]);
-    nodes.nodes[0].handle(
+    nodes.all[0].handle(
         nodes.now,
         NodeInput::Receive(LinkId(101), message),
         &mut out,

@@ -70,7 +70,7 @@ impl LockClient {
             .collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let family = self.config.quorums.family(&request.ask.mode);
-        let least = family.sizes().min;
+        let least = self.config.quorums.least(&request.ask.mode);
         let mut set = NodeSet::new(self.config.quorums.nodes());
         for (index, (until, node)) in ends.iter().enumerate() {
             set.insert(node.index());
@@ -250,7 +250,7 @@ impl LockClient {
             return;
         };
         let Some(token) = request.token() else { return };
-        if request.travels {
+        if request.travels() {
             return;
         }
         let nodes = self.config.quorums.nodes();

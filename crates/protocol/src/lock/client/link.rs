@@ -89,6 +89,12 @@ impl Link {
         }
     }
 
+    /// Whether the node may not have heard yet that this request left it.
+    pub(super) fn just_left(&self, reference: Ref) -> bool {
+        let mut done = self.done.iter();
+        done.any(|(_, left)| (left.session, left.request) == reference)
+    }
+
     /// The node knows that an earlier round of this request ended.
     pub(super) fn forget_done(&mut self, reference: Ref) {
         if !self.done.is_empty() {
@@ -262,7 +268,7 @@ impl LockClient {
         let now = self.now.mono;
         let request = self.requests.get(place)?;
         let member = request.member(node)?;
-        if request.travels && member.grant.is_none() {
+        if request.travels() && member.grant.is_none() {
             // It sets off once the node knows its session.
             return None;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use conclave_quorum::{NodeSet, family, pick};
 
+use super::serial::Journey;
 use super::{LockClient, Timer};
 use crate::id::{GrantNo, Incarnation, Key, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{Acquire, ClientEffects, ClientEvent, Ended};
@@ -40,10 +41,7 @@ pub(super) struct Requester {
     position: u32,
     pub(super) refusal: Option<Refusal>,
     restarts: u32,
-    /// Whether its lock is serial: then it travels, and never asks another quorum.
-    pub(super) travels: bool,
-    /// Whether it is on its way.
-    pub(super) departed: bool,
+    pub(super) journey: Journey,
     pub(super) hedges: u32,
     pub(super) hedge_at: Option<Instant>,
     armed: Option<Instant>,
@@ -115,6 +113,11 @@ impl Requester {
             .members
             .binary_search_by_key(&node, |member| member.node);
         Some(&mut self.members[place.ok()?])
+    }
+
+    /// Whether its lock is serial.
+    pub(super) fn travels(&self) -> bool {
+        self.journey != Journey::None
     }
 
     /// The token in use, if it is inside.
@@ -207,7 +210,12 @@ impl LockClient {
             Some((session, true)) => (session, Bond::Named),
         };
         self.last_request.0 += 1;
-        let request = self.last_request;
+        let request = if bond == Bond::Named {
+            // Several clients may use the session: their numbers must not meet.
+            RequestNo(self.rng.next_u64())
+        } else {
+            self.last_request
+        };
         let ask = Ask {
             name: wish.name.clone(),
             mode: wish.mode.clone(),
@@ -251,8 +259,11 @@ impl LockClient {
     ) -> u32 {
         self.last_serial += 1;
         let target = self.first_quorum(&ask);
-        let travels = self.config.policy(&ask.name).protocol == Protocol::Serial;
-        let quorum_min = self.config.quorums.family(&ask.mode).sizes().min;
+        let journey = match self.config.policy(&ask.name).protocol {
+            Protocol::Parallel => Journey::None,
+            Protocol::Serial => Journey::Prepared,
+        };
+        let quorum_min = self.config.quorums.least(&ask.mode);
         let mut info = self.attached_info(ask.session, wish.ttl);
         info.detached = ask.bond != Bond::Attached;
         self.requests.insert(Requester {
@@ -273,8 +284,7 @@ impl LockClient {
             position: 0,
             refusal: None,
             restarts: 0,
-            travels,
-            departed: false,
+            journey,
             hedges: 0,
             hedge_at: None,
             armed: None,
@@ -305,7 +315,7 @@ impl LockClient {
         request.phase = Phase::Trying;
         let reference = request.reference();
         let target = request.target.clone();
-        if request.travels {
+        if request.travels() {
             self.set_off(place, out);
             return;
         }
@@ -348,21 +358,40 @@ impl LockClient {
                     avoid.insert(member.node.index());
                 }
             }
+            let reference = request.reference();
+            let left = self.config.quorums.all();
+            for node in left.filter(|node| self.just_left(*node, reference)) {
+                avoid.insert(node.index());
+            }
         }
         avoid
+    }
+
+    /// Whether a node may not have heard yet that this request left it. A grant of its first
+    /// round may still be on the way: asked now, it would be taken for one of the second.
+    fn just_left(&self, node: NodeId, reference: (SessionId, RequestNo)) -> bool {
+        self.link(node)
+            .is_some_and(|link| link.just_left(reference))
     }
 
     /// Asks a node, or asks it again.
     pub(super) fn ask_node(&mut self, place: u32, node: NodeId, out: &mut ClientEffects) {
         let now = self.now.mono;
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        // Outside, a request leaves nodes only when it ends: its number is never used again.
+        let reference = request.reference();
+        if request.speaks_for_holder() && self.just_left(node, reference) {
+            return;
+        }
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        if request.travels {
+        if request.travels() {
             // It goes where its way leads, and nowhere else.
             return;
         }
-        let reference = request.reference();
         match request
             .members
             .binary_search_by_key(&node, |member| member.node)
@@ -447,7 +476,8 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        if request.hedge_at.is_some_and(|at| at <= now) {
+        let retry = |member: &Member| member.retry.is_some_and(|retry| retry <= now);
+        if request.hedge_at.is_some_and(|at| at <= now) || request.members.iter().any(retry) {
             request.hedge_at = None;
             self.hedge(place, out);
         }
@@ -491,7 +521,7 @@ impl LockClient {
             self.arm_hedge(place);
             return;
         }
-        if request.travels {
+        if request.travels() {
             self.travel_again(place, out);
             return;
         }
@@ -526,7 +556,7 @@ impl LockClient {
             }
             Phase::Trying | Phase::Raising { .. } => {}
         }
-        if request.travels {
+        if request.travels() {
             self.travel_elsewhere(place, out);
             return;
         }
@@ -967,7 +997,7 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        if request.travels && Self::hopes(&request.phase) {
+        if request.travels() && Self::hopes(&request.phase) {
             self.start_again(place, out);
             return;
         }
@@ -1036,7 +1066,7 @@ impl LockClient {
             self.start_over(place, node, why, out);
             return;
         }
-        if request.travels && Self::hopes(&request.phase) {
+        if request.travels() && Self::hopes(&request.phase) {
             self.travel_denied(place, why, out);
             return;
         }

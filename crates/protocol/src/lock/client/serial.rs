@@ -13,6 +13,16 @@ use crate::lock::api::{ClientEffects, Ended};
 use crate::lock::message::{Carried, Message, Refusal, Travel};
 use crate::time::Instant;
 
+/// How far a request has come on its way through a quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Journey {
+    /// Its lock is parallel: it asks all members at once.
+    None,
+    /// It waits until all members are ready for it.
+    Prepared,
+    OnItsWay,
+}
+
 /// How often the wait for a lost request doubles.
 const DOUBLINGS_MAX: u32 = 3;
 
@@ -25,7 +35,7 @@ impl LockClient {
         };
         let (target, reference) = (request.target.clone(), request.reference());
         let info = request.info.clone();
-        request.departed = false;
+        request.journey = Journey::Prepared;
         let members = target.iter().map(|node| Member {
             node: *node,
             seen: GrantNo(0),
@@ -54,7 +64,7 @@ impl LockClient {
         let Some(request) = self.requests.get(place) else {
             return;
         };
-        if request.departed || request.phase != Phase::Trying {
+        if request.journey == Journey::OnItsWay || request.phase != Phase::Trying {
             return;
         }
         let ready = request.target.iter().all(|node| {
@@ -75,7 +85,7 @@ impl LockClient {
         let Some(first) = request.target.first().copied() else {
             return;
         };
-        request.departed = true;
+        request.journey = Journey::OnItsWay;
         let travel = Travel {
             ask: request.ask.clone(),
             hint: request.hint,
@@ -91,7 +101,7 @@ impl LockClient {
         let waits = |reference: &&(SessionId, RequestNo)| {
             let place = self.by_ref.get(*reference).copied();
             let request = place.and_then(|place| self.requests.get(place));
-            request.is_some_and(|request| request.travels && !request.departed)
+            request.is_some_and(|request| request.journey == Journey::Prepared)
         };
         let refs: Vec<_> = link.requests.iter().filter(waits).copied().collect();
         for reference in refs {
@@ -108,7 +118,7 @@ impl LockClient {
         };
         let hop = self.hedge_delay(request.target.iter().copied());
         let way = hop * (request.target.len() as u32 + 1);
-        let patience = if request.departed {
+        let patience = if request.journey == Journey::OnItsWay {
             way.max(self.config.times.link_ttl)
         } else {
             hop
@@ -131,7 +141,7 @@ impl LockClient {
         }
         request.hedges += 1;
         let carried = request.members.iter().all(|member| member.grant.is_some());
-        if request.departed && !carried {
+        if request.journey == Journey::OnItsWay && !carried {
             self.send_travel(place, out);
         } else {
             self.depart(place, out);
@@ -150,7 +160,7 @@ impl LockClient {
             return;
         }
         let (ask, target) = (request.ask.clone(), request.target.clone());
-        if request.departed || self.first_quorum(&ask) != target {
+        if request.journey == Journey::OnItsWay || self.first_quorum(&ask) != target {
             self.start_again(place, out);
         }
     }
@@ -208,7 +218,7 @@ impl LockClient {
             self.end_stray(session, number, out);
             return;
         };
-        if !request.travels || request.phase != Phase::Trying {
+        if !request.travels() || request.phase != Phase::Trying {
             return;
         }
         let alive = grants.iter().all(|grant| {
