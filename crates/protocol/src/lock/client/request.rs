@@ -1057,6 +1057,11 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
+        if why == Refusal::Finished {
+            let key = request.key;
+            self.fail(key, Ended::NotHeld, out);
+            return;
+        }
         if request.token().is_some() {
             self.member_died(place, node, out);
             return;
@@ -1147,9 +1152,16 @@ impl LockClient {
             return;
         };
         let reference = request.reference();
+        let keeping = matches!(request.phase, Phase::Keeping(_));
         let members = std::mem::take(&mut request.members);
         self.by_ref.remove(&reference);
         for member in members {
+            let counted = member.grant.as_ref().is_some_and(|grant| grant.counted);
+            if keeping && counted {
+                // A handle that was not renewed is not released: its holder may still hold it.
+                self.forget_request(member.node, reference);
+                continue;
+            }
             self.send_done(
                 member.node,
                 reference,
