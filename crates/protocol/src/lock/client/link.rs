@@ -113,11 +113,6 @@ impl Link {
         done.any(|(_, done)| done.session == session && done.request == request)
     }
 
-    /// The life in which the node is known.
-    pub(super) fn life(&self) -> Incarnation {
-        self.incarnation
-    }
-
     /// Whether the node is known to know a session on this connection.
     pub(super) fn knows(&self, session: SessionId) -> bool {
         let announced = self.opened.get(&session);

@@ -221,10 +221,10 @@ impl LockClient {
         if !request.travels() || request.phase != Phase::Trying {
             return;
         }
-        let alive = grants.iter().all(|grant| {
-            let link = self.link(grant.node);
-            link.is_some_and(|link| link.is_open() && link.life() == grant.incarnation)
-        });
+        // A member that restarted has lost its connection: the request has started again since.
+        let alive = grants
+            .iter()
+            .all(|grant| self.link(grant.node).is_some_and(Link::is_open));
         let nodes = grants.iter().map(|grant| grant.node);
         if !alive || !nodes.eq(request.target.iter().copied()) {
             self.start_again(place, out);
