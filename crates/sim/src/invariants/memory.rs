@@ -10,7 +10,7 @@ use conclave_protocol::id::{GrantNo, Name, NodeId};
 use conclave_protocol::lock::{Ask, Config, EntryView};
 
 use super::book::{Book, Ledger, broken};
-use crate::fact::{Checker, Eyes, Fact, Holder, True, Violation};
+use crate::fact::{Checker, Eyes, Fact, True, Violation};
 
 /// What a node calls its counts, in their order.
 const KINDS: [&str; 4] = ["locks", "sessions", "clients", "tombstones"];
@@ -27,8 +27,6 @@ pub struct Memory {
     grace: u64,
     healed: Option<True>,
     nodes: Vec<Touched>,
-    /// The nodes that each hold rests on: they hear of its end a little later.
-    holds: BTreeMap<Holder, Vec<NodeId>>,
 }
 
 /// What happened at a node.
@@ -49,7 +47,6 @@ impl Memory {
             grace,
             healed: None,
             nodes: Vec::new(),
-            holds: BTreeMap::new(),
         }
     }
 
@@ -94,16 +91,6 @@ impl Memory {
             return Ok(());
         }
         self.counts(at, node, eyes)
-    }
-
-    /// A hold ended: its nodes have from now on to let it go.
-    fn left(&mut self, at: True, holder: &Holder) {
-        for node in self.holds.remove(holder).unwrap_or_default() {
-            let touched = self.nodes.get_mut(node.index());
-            if let Some(last) = touched.and_then(|touched| touched.locks.get_mut(&holder.name)) {
-                *last = at;
-            }
-        }
     }
 
     fn counts(&self, at: True, node: NodeId, eyes: &dyn Eyes) -> Result<(), Violation> {
@@ -177,23 +164,6 @@ impl Checker for Memory {
             Fact::Granted { node, ask, .. }
             | Fact::Reclaimed { node, ask, .. }
             | Fact::NodeEnded { node, ask, .. } => self.changed(at, *node, ask, eyes),
-            Fact::Entered {
-                holder, members, ..
-            }
-            | Fact::Moved {
-                holder, members, ..
-            } => {
-                let nodes = members.iter().map(|(node, _)| *node).collect();
-                self.holds.insert(holder.clone(), nodes);
-                Ok(())
-            }
-            Fact::Released { holder }
-            | Fact::Lost { holder }
-            | Fact::Ended { holder }
-            | Fact::Vanished { holder } => {
-                self.left(at, holder);
-                Ok(())
-            }
             Fact::Healed => {
                 self.healed = Some(at);
                 Ok(())
