@@ -415,7 +415,7 @@ impl LockNode {
         let session = self.sessions.get(place)?;
         let entry = self.entry(place, request)?;
         let grant = entry.grant.as_ref()?;
-        let client = self.peers.get(session.peer).map(|peer| peer.id);
+        let client = self.peers.get(entry.peer).map(|peer| peer.id);
         Some(StoredGrant {
             ask: entry.ask.clone(),
             session: SessionInfo {
