@@ -250,6 +250,9 @@ impl LockClient {
             return;
         };
         let Some(token) = request.token() else { return };
+        if request.travels() {
+            return;
+        }
         let nodes = self.config.quorums.nodes();
         let family = self.config.quorums.family(&request.ask.mode).clone();
         let good = self.sound_members(place);

@@ -130,7 +130,7 @@ impl LockNode {
     }
 
     /// The requests that a client's connection carries and that pass a test.
-    fn requests_of(
+    pub(super) fn requests_of(
         &self,
         place: u32,
         test: impl Fn(&crate::lock::arbiter::Entry) -> bool,
@@ -238,6 +238,7 @@ impl LockNode {
             }
             self.end_all(&lapsed, End::Lapsed, out);
         }
+        self.ask_after(place, out);
         let Some(peer) = self.peers.get_mut(place) else {
             return;
         };
