@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part of the harness")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+pub(crate) mod raw;
 pub(crate) mod show;
 pub(crate) mod wires;
 
@@ -45,6 +46,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Option<LockNode>>,
     pub(crate) disks: Vec<Stored>,
     written: Vec<u64>,
+    /// By how much each node's wall clock lags behind.
+    pub(crate) lags: Vec<Duration>,
     pub(crate) clients: Vec<LockClient>,
     pub(crate) wires: Wires,
     /// What clients were told, in order.
@@ -69,6 +72,7 @@ impl Cluster {
             nodes: Vec::new(),
             disks: vec![Stored::default(); nodes],
             written: vec![0; nodes],
+            lags: vec![Duration::ZERO; nodes],
             clients: Vec::new(),
             wires: Wires::default(),
             told: Vec::new(),
@@ -130,7 +134,9 @@ impl Cluster {
             return;
         };
         let mut out = NodeEffects::new();
-        node.handle(self.now, input, &mut out);
+        let mut now = self.now;
+        now.wall.0 -= self.lags[index].as_micros() as u64;
+        node.handle(now, input, &mut out);
         self.node_effects(index, out);
     }
 
