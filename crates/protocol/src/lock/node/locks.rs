@@ -124,7 +124,10 @@ impl LockNode {
             .get_mut(place)
             .expect("invariant: its session exists");
         session.requests.insert(request, lock);
-        let detached = session.detached;
+        let (detached, opener) = (session.detached, session.peer);
+        if detached && let Some(opener) = self.peers.get_mut(opener) {
+            opener.loose.remove(&place);
+        }
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.requests += 1;
             if detached {
@@ -447,6 +450,7 @@ impl LockNode {
         let mut locks = Vec::with_capacity(requests.len());
         for (session, request) in requests {
             locks.extend(self.take_out(*session, *request, why, out));
+            self.tidy_detached(*session);
         }
         locks.sort_unstable();
         locks.dedup();
