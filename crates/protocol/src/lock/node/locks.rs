@@ -278,6 +278,22 @@ impl LockNode {
         self.send(peer, locked, out);
     }
 
+    /// Says QUEUED to a request of a client, if it is there and waits.
+    pub(super) fn tell_waiting(
+        &mut self,
+        peer: u32,
+        session: SessionId,
+        request: RequestNo,
+        out: &mut NodeEffects,
+    ) {
+        let place = self.by_session.get(&session).copied();
+        let kept = place.and_then(|place| self.sessions.get(place));
+        let lock = kept.and_then(|kept| kept.requests.get(&request).copied());
+        if let Some(lock) = lock {
+            self.tell_position(peer, lock, session, request, out);
+        }
+    }
+
     /// Says QUEUED to a request that was not granted.
     fn tell_position(
         &mut self,
@@ -287,6 +303,9 @@ impl LockNode {
         request: RequestNo,
         out: &mut NodeEffects,
     ) {
+        if self.deferred.is_some() {
+            return;
+        }
         let Some(kept) = self.locks.get(lock) else {
             return;
         };
