@@ -133,7 +133,10 @@ impl LockNode {
             .get_mut(place)
             .expect("invariant: its session exists");
         session.requests.insert(request, lock);
-        let detached = session.detached;
+        let (detached, opener) = (session.detached, session.peer);
+        if detached && let Some(opener) = self.peers.get_mut(opener) {
+            opener.loose.remove(&place);
+        }
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.requests += 1;
             if detached {
@@ -288,6 +291,22 @@ impl LockNode {
         self.send(peer, locked, out);
     }
 
+    /// Says QUEUED to a request of a client, if it is there and waits.
+    pub(super) fn tell_waiting(
+        &mut self,
+        peer: u32,
+        session: SessionId,
+        request: RequestNo,
+        out: &mut NodeEffects,
+    ) {
+        let place = self.by_session.get(&session).copied();
+        let kept = place.and_then(|place| self.sessions.get(place));
+        let lock = kept.and_then(|kept| kept.requests.get(&request).copied());
+        if let Some(lock) = lock {
+            self.tell_position(peer, lock, session, request, out);
+        }
+    }
+
     /// Says QUEUED to a request that was not granted.
     pub(super) fn tell_position(
         &mut self,
@@ -297,6 +316,9 @@ impl LockNode {
         request: RequestNo,
         out: &mut NodeEffects,
     ) {
+        if self.deferred.is_some() {
+            return;
+        }
         let Some(kept) = self.locks.get(lock) else {
             return;
         };
@@ -465,6 +487,7 @@ impl LockNode {
         let mut locks = Vec::with_capacity(requests.len());
         for (session, request) in requests {
             locks.extend(self.take_out(*session, *request, why, out));
+            self.tidy_detached(*session);
         }
         locks.sort_unstable();
         locks.dedup();

@@ -111,6 +111,9 @@ struct Peer {
     partial: Option<Box<Resume>>,
     /// Attached sessions.
     sessions: BTreeSet<u32>,
+    /// Detached sessions that it opened and that have no request yet: they end with its
+    /// connection.
+    loose: BTreeSet<u32>,
     /// Detached requests that its connection carries.
     carried: BTreeSet<(u32, RequestNo)>,
     requests: usize,
