@@ -385,8 +385,8 @@ impl Dice<'_> {
         wish
     }
 
-    fn handle(&mut self) -> Box<Handle> {
-        Box::new(Handle {
+    fn handle(&mut self) -> Handle {
+        Handle {
             config: ConfigId::default(),
             ask: self.ask(),
             token: self.token(),
@@ -397,7 +397,7 @@ impl Dice<'_> {
                     (node, Incarnation(self.large()), GrantNo(self.large()))
                 })
                 .collect(),
-        })
+        }
     }
 }
 
@@ -472,7 +472,7 @@ fn play_node(steps: &[Vec<u8>], from: Start) -> BTreeMap<&'static str, usize> {
     let mut written = out.persist.len() as u64;
     let mut grants = Vec::new();
     node.handle(now, NodeInput::Durable(written), &mut out);
-    if steps[0][0] % 5 > 0 {
+    if !steps[0][0].is_multiple_of(5) {
         for (link, message) in prelude() {
             node.handle(now, NodeInput::Receive(link, message), &mut out);
         }
@@ -585,8 +585,8 @@ fn play_client(steps: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
             }
             8 => ClientInput::Cancel(key),
             9 => ClientInput::Release(key),
-            10 => ClientInput::Keep(key, dice.handle()),
-            11 => ClientInput::Finish(key, dice.handle()),
+            10 => ClientInput::Keep(key, Box::new(dice.handle())),
+            11 => ClientInput::Finish(key, Box::new(dice.handle())),
             12 => ClientInput::Note(key, vec![1; 3].into()),
             13 => ClientInput::Receive(node, conn, dice.any_message()),
             _ => ClientInput::Receive(node, conn, dice.downward()),
