@@ -15,6 +15,7 @@ mod hold;
 mod jobs;
 mod link;
 mod request;
+mod serial;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -196,6 +197,11 @@ impl LockClient {
                 request,
                 why,
             } => self.denied(node, session, request, why, out),
+            Message::Carried {
+                session,
+                request,
+                grants,
+            } => self.carried(session, request, &grants, out),
             Message::Refused(why) => self.refused(node, why, out),
             Message::Draining => self.draining(node, out),
             // The rest is said by clients, not to them.

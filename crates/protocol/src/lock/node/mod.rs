@@ -16,6 +16,7 @@
 mod disk;
 mod locks;
 mod resume;
+mod serial;
 mod sessions;
 mod start;
 
@@ -285,6 +286,7 @@ impl LockNode {
             _ if !self.peers.get(peer).is_some_and(|peer| peer.resumed) => {}
             Message::Open(info) => self.open(peer, &info, out),
             Message::Request { ask, hint, inside } => self.request(peer, ask, hint, inside, out),
+            Message::Travel(travel) => self.travel_begins(peer, *travel, out),
             Message::Yield(grant) => self.yielded(peer, grant, out),
             Message::Done {
                 session,
@@ -309,16 +311,17 @@ impl LockNode {
         }
     }
 
-    fn peer_message(&mut self, from: NodeId, message: &Message, out: &mut NodeEffects) {
+    fn peer_message(&mut self, from: NodeId, message: Message, out: &mut NodeEffects) {
         if from == self.id || from.index() >= self.config.quorums.nodes() {
             self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out);
             return;
         }
         match message {
-            Message::Recover { node, incarnation } if *node == from => {
-                self.answer_recovery(*node, *incarnation, out);
+            Message::Recover { node, incarnation } if node == from => {
+                self.answer_recovery(node, incarnation, out);
             }
-            Message::Recovered(answer) if answer.node == from => self.recovered(*answer, out),
+            Message::Recovered(answer) if answer.node == from => self.recovered(answer, out),
+            Message::Travel(travel) => self.travel_comes(*travel, out),
             _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
         }
     }
@@ -350,7 +353,7 @@ impl Machine for LockNode {
             }
             NodeInput::Receive(link, message) => self.receive(link, message, out),
             NodeInput::Closed(link) => self.closed(link, out),
-            NodeInput::Peer(from, message) => self.peer_message(from, &message, out),
+            NodeInput::Peer(from, message) => self.peer_message(from, message, out),
             NodeInput::Wake => self.wake(out),
             NodeInput::Drain => self.drain(out),
             NodeInput::Stop => self.stop(out),
