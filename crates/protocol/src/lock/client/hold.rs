@@ -70,7 +70,7 @@ impl LockClient {
             .collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let family = self.config.quorums.family(&request.ask.mode);
-        let least = family.sizes().min;
+        let least = self.config.quorums.least(&request.ask.mode);
         let mut set = NodeSet::new(self.config.quorums.nodes());
         for (index, (until, node)) in ends.iter().enumerate() {
             set.insert(node.index());
@@ -499,6 +499,8 @@ impl LockClient {
         };
         let member = request.members.remove(found);
         self.send_done(node, reference, used(&member, token), out);
+        // Without this member the hold may end earlier.
+        self.rearm(place);
     }
 }
 

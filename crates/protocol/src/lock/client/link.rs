@@ -87,6 +87,12 @@ impl Link {
         }
     }
 
+    /// Whether the node may not have heard yet that this request left it.
+    pub(super) fn just_left(&self, reference: Ref) -> bool {
+        let mut done = self.done.iter();
+        done.any(|(_, left)| (left.session, left.request) == reference)
+    }
+
     /// The node knows that an earlier round of this request ended.
     pub(super) fn forget_done(&mut self, reference: Ref) {
         if !self.done.is_empty() {
@@ -594,6 +600,14 @@ impl LockClient {
     pub(super) fn tell(&self, node: NodeId, message: Message, out: &mut ClientEffects) {
         if self.link(node).is_some_and(Link::is_open) {
             out.send(node, message);
+        }
+    }
+
+    /// Forgets that a request speaks to a node, without a word to it.
+    pub(super) fn forget_request(&mut self, node: NodeId, reference: Ref) {
+        if let Some(link) = self.link_mut(node) {
+            link.requests.remove(&reference);
+            link.to_note.remove(&reference);
         }
     }
 

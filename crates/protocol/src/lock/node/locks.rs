@@ -43,7 +43,7 @@ impl LockNode {
             return;
         }
         if self.tombs.contains_key(&(id, request)) {
-            self.dead(peer, id, Some(request), out);
+            self.deny(peer, id, Some(request), Refusal::Finished, out);
             return;
         }
         let session = self
@@ -310,6 +310,10 @@ impl LockNode {
 
     /// Runs the arbiter of a lock and says what it wants said; forgets the lock if it is idle.
     pub(super) fn schedule(&mut self, lock: u32, removed: bool, out: &mut NodeEffects) {
+        if let Some(deferred) = &mut self.deferred {
+            deferred.push(lock);
+            return;
+        }
         let reserve = self.reserve();
         let rules = self.config.rules;
         let serving = matches!(self.state, State::Serving | State::Draining);
@@ -393,7 +397,7 @@ impl LockNode {
         let session = self.sessions.get(place)?;
         let entry = self.entry(place, request)?;
         let grant = entry.grant.as_ref()?;
-        let client = self.peers.get(session.peer).map(|peer| peer.id);
+        let client = self.peers.get(entry.peer).map(|peer| peer.id);
         Some(StoredGrant {
             ask: entry.ask.clone(),
             session: SessionInfo {
@@ -404,6 +408,7 @@ impl LockNode {
             },
             client: client.unwrap_or(entry.ask.priority.client),
             grant: grant.number,
+            floor: grant.floor,
             limit: grant.limit,
             named: grant.named,
             entered: grant.entered,
@@ -547,6 +552,15 @@ impl LockNode {
         let Some(place) = self.by_session.get(&session).copied() else {
             return;
         };
+        let spoken_for = |entry: &Entry| {
+            let entered = entry.grant.as_ref().is_some_and(|grant| grant.entered);
+            entry.ask.bond != Bond::Attached && (entered || entry.peer != peer)
+        };
+        // A gateway that gives up ends neither what it handed out nor what another gateway has:
+        // that takes the handle.
+        if token.is_none() && self.entry(place, request).is_some_and(spoken_for) {
+            return;
+        }
         self.end_used(peer, place, request, token, out);
         self.tidy_detached(place);
     }
@@ -718,16 +732,26 @@ impl LockNode {
         let Some(kept) = self.sessions.get(place).filter(|session| session.detached) else {
             return;
         };
-        let mut others: Vec<(u32, RequestNo)> = kept
-            .requests
-            .keys()
-            .map(|number| (place, *number))
-            .collect();
-        others.retain(|(_, number)| *number != request);
-        for (_, number) in &others {
-            self.entomb(session, *number);
+        let others = kept.requests.keys().filter(|number| **number != request);
+        let others: Vec<RequestNo> = others.copied().collect();
+        let mut ended = Vec::new();
+        for number in others {
+            self.entomb(session, number);
+            let Some(entry) = self.entry(place, number) else {
+                continue;
+            };
+            let carrier = entry.peer;
+            let entered = entry.grant.as_ref().map(|grant| grant.entered);
+            // Another gateway may enter on this grant at any moment: it stays until that gateway
+            // has given it up, or is not heard from.
+            if entered != Some(false) {
+                ended.push((place, number));
+            }
+            if entered != Some(true) {
+                self.deny(carrier, session, Some(number), Refusal::Finished, out);
+            }
         }
-        self.end_all(&others, End::Cancelled, out);
+        self.end_all(&ended, End::Cancelled, out);
         self.end_used(peer, place, request, token, out);
         self.tidy_detached(place);
     }

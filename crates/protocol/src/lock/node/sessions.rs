@@ -359,7 +359,7 @@ impl LockNode {
         let session = self.sessions.get(place).expect("invariant: just seen");
         let lives_by_link = session.detached && !session.entered && !session.requests.is_empty();
         if self.session_deadline(session) <= self.now.mono && !lives_by_link {
-            self.expire(place, End::Expired, out);
+            self.expire_entered(place, out);
         } else if lives_by_link {
             // Its requests end with their connections; it is looked at again then.
             let at = self.now.mono + session.ttl;
@@ -368,6 +368,40 @@ impl LockNode {
             self.arm(at, Timer::Session(id));
         } else {
             self.arm_session(place);
+        }
+    }
+
+    /// Ends a session that was not renewed. Attempts of a detached one that have not entered
+    /// live by their gateways' links and stay.
+    fn expire_entered(&mut self, place: u32, out: &mut NodeEffects) {
+        let Some(session) = self.sessions.get(place) else {
+            return;
+        };
+        let entered = |request: &RequestNo| {
+            let grant = self
+                .entry(place, *request)
+                .and_then(|entry| entry.grant.as_ref());
+            grant.is_some_and(|grant| grant.entered)
+        };
+        let (gone, stay): (Vec<RequestNo>, Vec<RequestNo>) =
+            session.requests.keys().copied().partition(entered);
+        if !session.detached || stay.is_empty() {
+            self.expire(place, End::Expired, out);
+            return;
+        }
+        let gone: Vec<(u32, RequestNo)> = gone.iter().map(|number| (place, *number)).collect();
+        if !self.config.rules.has(Plant::SilentExpiry) {
+            for (_, number) in &gone {
+                self.tell_dead(place, Some(*number), out);
+            }
+        }
+        self.end_all(&gone, End::Expired, out);
+        let at = self.now.mono + self.config.times.link_ttl;
+        if let Some(session) = self.sessions.get_mut(place) {
+            session.entered = false;
+            session.timer = Some(at);
+            let id = session.id;
+            self.arm(at, Timer::Session(id));
         }
     }
 
