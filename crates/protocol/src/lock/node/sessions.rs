@@ -94,6 +94,7 @@ impl LockNode {
             resumed: true,
             partial: None,
             sessions: BTreeSet::new(),
+            loose: BTreeSet::new(),
             carried: BTreeSet::new(),
             requests: 0,
             hold: 0,
@@ -124,13 +125,16 @@ impl LockNode {
         };
         peer.link = None;
         peer.partial = None;
+        for session in std::mem::take(&mut peer.loose) {
+            self.close_session(session);
+        }
         let waiting = self.requests_of(place, |entry| entry.grant.is_none());
         self.end_all(&waiting, End::Disconnected, out);
         self.arm_peer(place);
     }
 
     /// The requests that a client's connection carries and that pass a test.
-    fn requests_of(
+    pub(super) fn requests_of(
         &self,
         place: u32,
         test: impl Fn(&crate::lock::arbiter::Entry) -> bool,
@@ -238,6 +242,7 @@ impl LockNode {
             }
             self.end_all(&lapsed, End::Lapsed, out);
         }
+        self.ask_after(place, out);
         let Some(peer) = self.peers.get_mut(place) else {
             return;
         };
@@ -294,7 +299,8 @@ impl LockNode {
             return Err(Refusal::Size);
         }
         let keeper = self.peers.get(peer).ok_or(Refusal::Unfit)?;
-        if keeper.sessions.len() + keeper.carried.len() >= limits.sessions_per_client {
+        let kept = keeper.sessions.len() + keeper.carried.len() + keeper.loose.len();
+        if kept >= limits.sessions_per_client {
             return Err(Refusal::SessionLimit);
         }
         self.cover_ttl(peer, info.ttl, out);
@@ -312,10 +318,13 @@ impl LockNode {
             timer: None,
         });
         self.by_session.insert(info.session, place);
-        if !info.detached
-            && let Some(keeper) = self.peers.get_mut(peer)
-        {
-            keeper.sessions.insert(place);
+        if let Some(keeper) = self.peers.get_mut(peer) {
+            let kind = if info.detached {
+                &mut keeper.loose
+            } else {
+                &mut keeper.sessions
+            };
+            kind.insert(place);
         }
         self.arm_session(place);
         Ok(place)
@@ -433,6 +442,7 @@ impl LockNode {
         }
         if let Some(peer) = self.peers.get_mut(session.peer) {
             peer.sessions.remove(&place);
+            peer.loose.remove(&place);
         }
         self.forget_peer(session.peer);
     }
