@@ -162,6 +162,11 @@ impl Requester {
         }
     }
 
+    /// Whether a node said that it must wait.
+    pub(super) fn was_told_to_wait(&self) -> bool {
+        self.told_to_wait
+    }
+
     fn grant_ref(&self, grant: GrantNo) -> GrantRef {
         GrantRef {
             session: self.ask.session,
