@@ -1,6 +1,7 @@
 //! Lock protocols as pure state machines. Time, chance, network and disk are arguments: the node,
 //! the client, the simulator and the model checker drive the same code.
 
+pub mod baseline;
 pub mod id;
 pub mod lock;
 pub mod machine;

@@ -1,5 +1,6 @@
 //! A seeded virtual world that drives the protocol machines and tries to break them.
 
+pub mod baseline;
 pub mod clock;
 mod disk;
 pub mod engine;

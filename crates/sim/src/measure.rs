@@ -309,7 +309,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    fn of(waits: &mut [u64]) -> Self {
+    pub(crate) fn of(waits: &mut [u64]) -> Self {
         if waits.is_empty() {
             return Self::default();
         }
@@ -324,13 +324,13 @@ impl Wait {
     }
 }
 
-fn median(values: &mut [u64]) -> Option<u64> {
+pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
     values.sort_unstable();
     values.get(values.len() / 2).copied()
 }
 
 /// Jain's index of fairness: one if all counts are equal, `1/n` if one has everything.
-fn jain(counts: &[u64]) -> f64 {
+pub(crate) fn jain(counts: &[u64]) -> f64 {
     let sum: f64 = counts.iter().map(|count| *count as f64).sum();
     let squares: f64 = counts.iter().map(|count| (*count as f64).powi(2)).sum();
     if squares == 0.0 {
