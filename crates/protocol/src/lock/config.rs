@@ -220,13 +220,15 @@ pub enum Protocol {
     Serial,
 }
 
-/// A group by name, and its own quorums.
-type Registered = (Arc<[u8]>, Arc<dyn Family>);
+/// A group by name, its own quorums, and the size of the smallest.
+type Registered = (Arc<[u8]>, Arc<dyn Family>, usize);
 
 /// Which quorums a request may use.
 #[derive(Clone, Debug)]
 pub struct Quorums {
     exclusive: Arc<dyn Family>,
+    /// Some families count long to tell their sizes: they are asked once.
+    exclusive_least: usize,
     registered: Vec<Registered>,
 }
 
@@ -256,9 +258,10 @@ impl Quorums {
         }
         let registered = groups.iter().zip(cartels);
         Ok(Self {
+            exclusive_least: exclusive.sizes().min,
             exclusive,
             registered: registered
-                .map(|(name, family)| (name.as_bytes().into(), family.clone()))
+                .map(|(name, family)| (name.as_bytes().into(), family.clone(), family.sizes().min))
                 .collect(),
         })
     }
@@ -270,13 +273,21 @@ impl Quorums {
 
     /// The quorums of requests of this mode.
     pub fn family(&self, mode: &Mode) -> &Arc<dyn Family> {
-        if let Mode::Group(name) = mode {
-            let own = self.registered.iter().find(|(group, _)| group == name);
-            if let Some((_, family)) = own {
-                return family;
-            }
-        }
-        &self.exclusive
+        self.registered(mode)
+            .map_or(&self.exclusive, |(_, family, _)| family)
+    }
+
+    /// No quorum of requests of this mode is smaller.
+    pub fn least(&self, mode: &Mode) -> usize {
+        self.registered(mode)
+            .map_or(self.exclusive_least, |(_, _, least)| *least)
+    }
+
+    fn registered(&self, mode: &Mode) -> Option<&Registered> {
+        let Mode::Group(name) = mode else {
+            return None;
+        };
+        self.registered.iter().find(|(group, ..)| group == name)
     }
 
     /// The quorum that every requester of `seed` picks first, without the nodes in `avoid` if
@@ -291,7 +302,7 @@ impl Quorums {
     /// have decided: every quorum of every family with `lost` in it has another node in `heard`.
     pub fn informs(&self, heard: &NodeSet) -> bool {
         let silent = heard.complement();
-        let families = self.registered.iter().map(|(_, family)| family);
+        let families = self.registered.iter().map(|(_, family, _)| family);
         let mut all = families.chain([&self.exclusive]);
         all.all(|family| !family.contains_quorum(&silent))
     }

@@ -70,7 +70,7 @@ impl LockClient {
             .collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let family = self.config.quorums.family(&request.ask.mode);
-        let least = family.sizes().min;
+        let least = self.config.quorums.least(&request.ask.mode);
         let mut set = NodeSet::new(self.config.quorums.nodes());
         for (index, (until, node)) in ends.iter().enumerate() {
             set.insert(node.index());

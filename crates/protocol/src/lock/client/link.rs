@@ -86,6 +86,12 @@ impl Link {
         }
     }
 
+    /// Whether the node may not have heard yet that this request left it.
+    pub(super) fn just_left(&self, reference: Ref) -> bool {
+        let mut done = self.done.iter();
+        done.any(|(_, left)| (left.session, left.request) == reference)
+    }
+
     /// The node knows that an earlier round of this request ended.
     pub(super) fn forget_done(&mut self, reference: Ref) {
         if !self.done.is_empty() {

@@ -202,7 +202,12 @@ impl LockClient {
             Some((session, true)) => (session, Bond::Named),
         };
         self.last_request.0 += 1;
-        let request = self.last_request;
+        let request = if bond == Bond::Named {
+            // Several clients may use the session: their numbers must not meet.
+            RequestNo(self.rng.next_u64())
+        } else {
+            self.last_request
+        };
         let ask = Ask {
             name: wish.name.clone(),
             mode: wish.mode.clone(),
@@ -246,7 +251,7 @@ impl LockClient {
     ) -> u32 {
         self.last_serial += 1;
         let target = self.first_quorum(&ask);
-        let quorum_min = self.config.quorums.family(&ask.mode).sizes().min;
+        let quorum_min = self.config.quorums.least(&ask.mode);
         let mut info = self.attached_info(ask.session, wish.ttl);
         info.detached = ask.bond != Bond::Attached;
         self.requests.insert(Requester {
@@ -336,17 +341,34 @@ impl LockClient {
                     avoid.insert(member.node.index());
                 }
             }
+            let reference = request.reference();
+            let left = self.config.quorums.all();
+            for node in left.filter(|node| self.just_left(*node, reference)) {
+                avoid.insert(node.index());
+            }
         }
         avoid
+    }
+
+    /// Whether a node may not have heard yet that this request left it. A grant of its first
+    /// round may still be on the way: asked now, it would be taken for one of the second.
+    fn just_left(&self, node: NodeId, reference: (SessionId, RequestNo)) -> bool {
+        self.link(node)
+            .is_some_and(|link| link.just_left(reference))
     }
 
     /// Asks a node, or asks it again.
     pub(super) fn ask_node(&mut self, place: u32, node: NodeId, out: &mut ClientEffects) {
         let now = self.now.mono;
+        let Some(reference) = self.requests.get(place).map(Requester::reference) else {
+            return;
+        };
+        if self.just_left(node, reference) {
+            return;
+        }
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        let reference = request.reference();
         match request
             .members
             .binary_search_by_key(&node, |member| member.node)
@@ -431,7 +453,8 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        if request.hedge_at.is_some_and(|at| at <= now) {
+        let retry = |member: &Member| member.retry.is_some_and(|retry| retry <= now);
+        if request.hedge_at.is_some_and(|at| at <= now) || request.members.iter().any(retry) {
             request.hedge_at = None;
             self.hedge(place, out);
         }
