@@ -19,6 +19,44 @@
 //! `send_durable` puts the following ones there too, until it was told `Durable`. A driver may
 //! lose a connection at any time, and then loses what was not delivered on it; it never reorders
 //! or repeats within a connection.
+//!
+//! A complete driver, with everything that touches the world behind one small trait:
+//!
+//! ```
+//! use std::collections::VecDeque;
+//! use conclave_protocol::{Effects, EffectsOf, Envelope, Machine, Now, Wake};
+//!
+//! /// The world of a driver: clocks, sockets, a disk and a caller.
+//! trait World<M: Machine> {
+//!     /// Sleeps until something happens or the wake-up is due; none when it is time to end.
+//!     fn next(&mut self, wake: Option<Wake>) -> Option<M::Input>;
+//!     fn now(&self) -> Now;
+//!     /// Starts to write; `next` says `Durable` when it is done, after `synced` has grown.
+//!     fn write(&mut self, records: Vec<M::Record>);
+//!     fn synced(&self) -> u64;
+//!     fn send(&mut self, envelope: Envelope<M::Address, M::Message>);
+//!     fn tell(&mut self, event: M::Event);
+//! }
+//!
+//! fn drive<M: Machine>(machine: &mut M, world: &mut impl World<M>) {
+//!     let mut out: EffectsOf<M> = Effects::new();
+//!     let mut written = 0;
+//!     let mut parked = VecDeque::new();
+//!     while let Some(input) = world.next(machine.next_wake()) {
+//!         // What waited for the disk leaves before the machine learns that it may overtake.
+//!         while parked.front().is_some_and(|(needs, _)| *needs <= world.synced()) {
+//!             let (_, envelope) = parked.pop_front().expect("just seen");
+//!             world.send(envelope);
+//!         }
+//!         machine.handle(world.now(), input, &mut out);
+//!         written += out.persist.len() as u64;
+//!         world.write(std::mem::take(&mut out.persist));
+//!         out.send_now.drain(..).for_each(|envelope| world.send(envelope));
+//!         parked.extend(out.send_durable.drain(..).map(|envelope| (written, envelope)));
+//!         out.events.drain(..).for_each(|event| world.tell(event));
+//!     }
+//! }
+//! ```
 
 use crate::time::{Now, Wake};
 

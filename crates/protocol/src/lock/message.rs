@@ -432,6 +432,9 @@ pub enum Refusal {
     /// A name, group, label or note is longer than allowed, or empty.
     #[error("a name, group, label or note has a size that is not allowed")]
     Size,
+    /// The request's session was released by its handle.
+    #[error("the session was released by its handle")]
+    Finished,
     /// The message does not fit the protocol of this lock or the state of the connection.
     #[error("the message does not fit here")]
     Unfit,

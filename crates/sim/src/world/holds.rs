@@ -140,6 +140,14 @@ impl Holds {
         self.wishes.iter().map(|(_, hold)| hold)
     }
 
+    /// Whether a wish uses this session that its caller named.
+    pub(super) fn uses_session(&self, session: SessionId) -> bool {
+        self.iter().any(|hold| {
+            let detached = hold.detached.as_ref();
+            detached.is_some_and(|detached| detached.named && detached.session == session)
+        })
+    }
+
     /// Whether nothing is waited for or held.
     pub(super) fn is_quiet(&self) -> bool {
         self.wishes.is_empty() && self.operations.is_empty()

@@ -445,6 +445,20 @@ impl World<'_> {
         }
     }
 
+    /// Releasing a handle ends all attempts of its session at a node: one that is inside by now
+    /// ends without its own doing.
+    pub(super) fn warn_of_finish(&mut self, node: u32, message: &Message) {
+        if let Message::Finish { session, .. } = message
+            && self.watched
+            && self.holds.uses_session(*session)
+        {
+            self.tell(&Fact::ExpiredBySpite {
+                node: NodeId(node),
+                session: *session,
+            });
+        }
+    }
+
     /// Ends a live session at a node, as no healthy node would.
     pub(super) fn expire_by_spite(&mut self, node: u32) {
         let process = &self.nodes[node as usize];

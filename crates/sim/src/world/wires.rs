@@ -225,6 +225,7 @@ impl World<'_> {
                 self.note(Some(node), Some(client), || text);
             }
             self.remember_session(node, &message);
+            self.warn_of_finish(node, &message);
             self.give_node(node, NodeInput::Receive(id, message));
         } else {
             self.links[place as usize].node_open = false;

@@ -594,6 +594,14 @@ impl LockClient {
         }
     }
 
+    /// Forgets that a request speaks to a node, without a word to it.
+    pub(super) fn forget_request(&mut self, node: NodeId, reference: Ref) {
+        if let Some(link) = self.link_mut(node) {
+            link.requests.remove(&reference);
+            link.to_note.remove(&reference);
+        }
+    }
+
     /// Tells a node that a request ended, and remembers it until the node is known to know.
     pub(super) fn send_done(
         &mut self,

@@ -360,10 +360,12 @@ impl LockClient {
     /// Asks a node, or asks it again.
     pub(super) fn ask_node(&mut self, place: u32, node: NodeId, out: &mut ClientEffects) {
         let now = self.now.mono;
-        let Some(reference) = self.requests.get(place).map(Requester::reference) else {
+        let Some(request) = self.requests.get(place) else {
             return;
         };
-        if self.just_left(node, reference) {
+        // Outside, a request leaves nodes only when it ends: its number is never used again.
+        let reference = request.reference();
+        if request.speaks_for_holder() && self.just_left(node, reference) {
             return;
         }
         let Some(request) = self.requests.get_mut(place) else {
@@ -1016,6 +1018,11 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
+        if why == Refusal::Finished {
+            let key = request.key;
+            self.fail(key, Ended::NotHeld, out);
+            return;
+        }
         if request.token().is_some() {
             self.member_died(place, node, out);
             return;
@@ -1102,9 +1109,16 @@ impl LockClient {
             return;
         };
         let reference = request.reference();
+        let keeping = matches!(request.phase, Phase::Keeping(_));
         let members = std::mem::take(&mut request.members);
         self.by_ref.remove(&reference);
         for member in members {
+            let counted = member.grant.as_ref().is_some_and(|grant| grant.counted);
+            if keeping && counted {
+                // A handle that was not renewed is not released: its holder may still hold it.
+                self.forget_request(member.node, reference);
+                continue;
+            }
             self.send_done(
                 member.node,
                 reference,

@@ -43,7 +43,7 @@ impl LockNode {
             return;
         }
         if self.tombs.contains_key(&(id, request)) {
-            self.dead(peer, id, Some(request), out);
+            self.deny(peer, id, Some(request), Refusal::Finished, out);
             return;
         }
         let session = self
@@ -718,16 +718,26 @@ impl LockNode {
         let Some(kept) = self.sessions.get(place).filter(|session| session.detached) else {
             return;
         };
-        let mut others: Vec<(u32, RequestNo)> = kept
-            .requests
-            .keys()
-            .map(|number| (place, *number))
-            .collect();
-        others.retain(|(_, number)| *number != request);
-        for (_, number) in &others {
-            self.entomb(session, *number);
+        let others = kept.requests.keys().filter(|number| **number != request);
+        let others: Vec<RequestNo> = others.copied().collect();
+        let mut ended = Vec::new();
+        for number in others {
+            self.entomb(session, number);
+            let Some(entry) = self.entry(place, number) else {
+                continue;
+            };
+            let carrier = entry.peer;
+            let entered = entry.grant.as_ref().map(|grant| grant.entered);
+            // Another gateway may enter on this grant at any moment: it stays until that gateway
+            // has given it up, or is not heard from.
+            if entered != Some(false) {
+                ended.push((place, number));
+            }
+            if entered != Some(true) {
+                self.deny(carrier, session, Some(number), Refusal::Finished, out);
+            }
         }
-        self.end_all(&others, End::Cancelled, out);
+        self.end_all(&ended, End::Cancelled, out);
         self.end_used(peer, place, request, token, out);
         self.tidy_detached(place);
     }

@@ -56,7 +56,10 @@ impl LockNode {
         for info in &resume.sessions {
             self.open(place, info, out);
         }
-        for claim in resume.live {
+        let mut live = resume.live;
+        // Best first: a worse claim of the same client must not pass a better one.
+        live.sort_by_key(|claim| claim.ask.priority);
+        for claim in live {
             self.claim(place, claim, out);
         }
         self.arm_peer(place);
