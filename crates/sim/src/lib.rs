@@ -8,6 +8,7 @@ pub mod fact;
 pub mod fuzz;
 pub mod invariants;
 pub mod measure;
+pub mod model;
 pub mod net;
 pub mod options;
 pub mod swarm;
