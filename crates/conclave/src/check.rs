@@ -188,5 +188,7 @@ fn print(report: &ModelReport) -> Result<(), Failure> {
         (false, _) => "the search stopped at the shortest way to a broken property",
     };
     let depth = report.depth;
-    output::line(format!("{states} states, {steps} steps, depth {depth}: {end}"))
+    output::line(format!(
+        "{states} states, {steps} steps, depth {depth}: {end}"
+    ))
 }

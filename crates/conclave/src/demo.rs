@@ -33,28 +33,55 @@ pub(crate) struct Demo {
 
 /// What the trace of a run says about faults, by how the line begins, and what people call it.
 const FAULTS: [(&str, &str, &str); 11] = [
-    ("* goes DOWN, its disk", "disks_lost", "of them without their disk"),
+    (
+        "* goes DOWN, its disk",
+        "disks_lost",
+        "of them without their disk",
+    ),
     ("* the connection breaks", "resets", "connections reset"),
     ("* Up stalls", "stalls", "one-way stalls of a connection"),
     ("* Down stalls", "stalls", "one-way stalls of a connection"),
-    ("* partition until", "partitions", "partitions of the network"),
+    (
+        "* partition until",
+        "partitions",
+        "partitions of the network",
+    ),
     ("* is paused", "pauses", "processes paused and resumed"),
     ("* CRASHES", "client_crashes", "clients killed"),
     ("* drains", "drains", "nodes stopped cleanly"),
-    ("* the wall clock is off", "clock_jumps", "wall clocks set wrong"),
+    (
+        "* the wall clock is off",
+        "clock_jumps",
+        "wall clocks set wrong",
+    ),
     ("* EXPIRES", "expiries", "live sessions expired by a node"),
     ("* goes DOWN", "crashes", "nodes killed"),
 ];
 
 /// The properties that are watched, in plain words.
 const PROPERTIES: [(&str, &str); 10] = [
-    ("exclusion", "different groups were never inside at the same true time"),
-    ("token-order", "tokens grew from holder to conflicting holder"),
+    (
+        "exclusion",
+        "different groups were never inside at the same true time",
+    ),
+    (
+        "token-order",
+        "tokens grew from holder to conflicting holder",
+    ),
     ("admission", "the resource refused only holders of the past"),
-    ("lost-in-time", "whoever lost a lock knew before anybody else got it"),
-    ("grounded", "every holder rested on grants of its own request"),
+    (
+        "lost-in-time",
+        "whoever lost a lock knew before anybody else got it",
+    ),
+    (
+        "grounded",
+        "every holder rested on grants of its own request",
+    ),
     ("max-inside", "no node let more in at once than it may"),
-    ("bypass", "late members passed a waiting request only so often"),
+    (
+        "bypass",
+        "late members passed a waiting request only so often",
+    ),
     ("no-forgotten", "once faults had ended, every request ended"),
     ("memory", "nodes kept only what is live"),
     ("structure", "every queue of every node was in order"),
@@ -217,7 +244,10 @@ impl Survey {
         for (_, key, _) in FAULTS {
             self.add_row(&mut table, key, &mut shown);
         }
-        table.add_row(["holders told that their lock is lost", &thousands(self.lost)]);
+        table.add_row([
+            "holders told that their lock is lost",
+            &thousands(self.lost),
+        ]);
         let refused = "uses of the resource with a token of the past, refused";
         table.add_row([refused, &thousands(self.refused)]);
         output::print(&table)?;

@@ -34,7 +34,9 @@ pub(crate) struct Fuzz {
 impl Fuzz {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let plant = self.plant.as_deref();
-        let plant = plant.map(|name| plant_in(name, self.protocol)).transpose()?;
+        let plant = plant
+            .map(|name| plant_in(name, self.protocol))
+            .transpose()?;
         let what = What {
             protocol: self.protocol.protocol(),
             seeds: self.seeds.all(),

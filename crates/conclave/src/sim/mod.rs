@@ -32,16 +32,12 @@ pub(crate) enum Command {
     )]
     Run(run::Run),
     /// Run a world for every seed, with all checkers; exit 1 if a property breaks
-    #[command(
-        after_help = "Examples:\n  conclave sim fuzz --seeds 1..1000\n  \
+    #[command(after_help = "Examples:\n  conclave sim fuzz --seeds 1..1000\n  \
         conclave sim fuzz --protocol lock-serial --seeds 1..300\n  \
-        conclave sim fuzz --plant yield-inside --seeds 1..400     # stops at the first seed"
-    )]
+        conclave sim fuzz --plant yield-inside --seeds 1..400     # stops at the first seed")]
     Fuzz(fuzz::Fuzz),
     /// List the bugs that can be planted, or show how soon each is found
-    #[command(
-        after_help = "Examples:\n  conclave sim plants\n  conclave sim plants --find 1..400"
-    )]
+    #[command(after_help = "Examples:\n  conclave sim plants\n  conclave sim plants --find 1..400")]
     Plants(plants::Plants),
     /// Run one world again and print what happens in it; exit 1 if a property breaks
     #[command(

@@ -15,10 +15,15 @@ pub(super) fn picture(title: &str, all: &[Measured]) -> String {
     if let [one] = all {
         shown.push(load(one));
     } else {
-        shown.push(bars(all, "Entries per second of virtual time", "entries/s", |one| {
-            one.throughput()
+        shown.push(bars(
+            all,
+            "Entries per second of virtual time",
+            "entries/s",
+            |one| one.throughput(),
+        ));
+        shown.push(bars(all, "Mean waiting time", "ms", |one| {
+            one.measures.wait.mean
         }));
-        shown.push(bars(all, "Mean waiting time", "ms", |one| one.measures.wait.mean));
         shown.push(bars(all, "Messages per entry", "messages", |one| {
             one.measures.messages_per_entry
         }));
@@ -38,7 +43,9 @@ fn inside(all: &[Measured]) -> Option<Panel> {
         })
     });
     let traces: Vec<Trace> = traces.collect();
-    let heal = all.iter().find_map(|one| one.history.as_ref()?.borrow().healed);
+    let heal = all
+        .iter()
+        .find_map(|one| one.history.as_ref()?.borrow().healed);
     let until = heal.map_or(String::new(), |heal| {
         format!("; clients stop asking at {heal:.1} s")
     });
@@ -115,7 +122,8 @@ fn load(one: &Measured) -> Panel {
         up: "load".to_owned(),
         chart: Chart::Bars {
             bars: bars.collect(),
-            line: theory.map(|loads| ("load under the best strategy, many locks".to_owned(), loads)),
+            line: theory
+                .map(|loads| ("load under the best strategy, many locks".to_owned(), loads)),
         },
     }
 }

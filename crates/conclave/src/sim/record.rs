@@ -91,7 +91,12 @@ mod tests {
         };
         let mut history = History::default();
         let of = |holder: &Holder| holder.clone();
-        history.see(True(0), &Fact::Asked { holder: of(&holder) });
+        history.see(
+            True(0),
+            &Fact::Asked {
+                holder: of(&holder),
+            },
+        );
         let entered = Fact::Entered {
             holder: of(&holder),
             group: Group::Shared,
@@ -99,7 +104,12 @@ mod tests {
             members: Vec::new(),
         };
         history.see(True(2_000_000), &entered);
-        history.see(True(3_000_000), &Fact::Released { holder: of(&holder) });
+        history.see(
+            True(3_000_000),
+            &Fact::Released {
+                holder: of(&holder),
+            },
+        );
         history.see(True(4_000_000), &Fact::Lost { holder });
         assert_eq!(history.waits, [2.0]);
         assert_eq!(history.inside, [(0.002, 1.0), (0.003, 0.0)]);

@@ -169,7 +169,10 @@ mod tests {
 
     #[test]
     fn a_token_may_come_with_its_command() {
-        assert_eq!(token(" conclave sim replay 'seed=1;clients=2'\n"), "seed=1;clients=2");
+        assert_eq!(
+            token(" conclave sim replay 'seed=1;clients=2'\n"),
+            "seed=1;clients=2"
+        );
         assert_eq!(token("seed=1"), "seed=1");
     }
 

@@ -284,7 +284,10 @@ impl Run {
         let seconds = measures.virtual_seconds;
         let entries = thousands(measures.entries);
         let rate = short(one.throughput());
-        table.add_row(["entries", &format!("{entries}, {rate} a second of virtual time")]);
+        table.add_row([
+            "entries",
+            &format!("{entries}, {rate} a second of virtual time"),
+        ]);
         let per = short(measures.messages_per_entry);
         table.add_row(["messages per entry", &per]);
         table.add_row(["  all by kind", &one.kinds()]);
@@ -543,7 +546,9 @@ pub(crate) fn measure_lock(
     let outcome = caught
         .map_err(|_| {
             let command = replay_command(&token);
-            Failure::Input(format!("the run ended with a panic, see it with: {command}"))
+            Failure::Input(format!(
+                "the run ended with a panic, see it with: {command}"
+            ))
         })?
         .map_err(Failure::input)?;
     let theory = if nodes <= THEORY_MAX {

@@ -94,7 +94,7 @@ fn names(panels: &[Panel]) -> Vec<&str> {
 }
 
 fn legend(panels: &[Panel]) -> Vec<Entry> {
-    let entry = |(place, name): (usize, &&str)| Entry::line(&stroke(place), **name);
+    let entry = |(place, name): (usize, &&str)| Entry::line(&stroke(place), *name);
     let mut entries: Vec<Entry> = names(panels).iter().enumerate().map(entry).collect();
     for panel in panels {
         if let Chart::Bars {
@@ -246,7 +246,11 @@ impl Axes {
         let wide = (width * 0.8).min(60.0);
         let few = bars.len() <= 12;
         for (place, bar) in bars.iter().enumerate() {
-            let value = if bar.value.is_finite() { bar.value } else { 0.0 };
+            let value = if bar.value.is_finite() {
+                bar.value
+            } else {
+                0.0
+            };
             let (x, y) = self.at(place as f64 + 0.5, value);
             let height = HEAD + HEIGHT - y;
             let colour = palette::series(if few { place } else { 0 });
