@@ -101,10 +101,6 @@ fn draw_habits(options: &mut Options, rng: &mut Prng) {
     options.together = one(rng, &[0.0, 0.0, 0.2]);
     options.detach = one(rng, &[0.0, 0.1, 0.4]);
     options.named = one(rng, &[0.0, 0.3, 0.6]);
-    if options.detach > 0.0 {
-        // A handle that nobody released ends by itself; then nothing of it may be left.
-        options.linger_ms = options.ttl_max_ms + 2 * options.link_ttl_ms;
-    }
 }
 
 fn draw_faults(options: &mut Options, rng: &mut Prng) {

@@ -41,6 +41,8 @@ pub struct StoredGrant {
     pub client: ClientId,
     /// The grant.
     pub grant: GrantNo,
+    /// What its requester was told about tokens of other groups.
+    pub floor: Token,
     /// The largest token registered.
     pub limit: Token,
     /// The largest token named by its holder.

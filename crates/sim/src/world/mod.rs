@@ -138,6 +138,8 @@ struct World<'a> {
     meter: Meter,
     watched: bool,
     healed: bool,
+    /// When everything had ended.
+    quiet_at: u64,
     over: bool,
     checkers: Option<&'a mut [Box<dyn Checker>]>,
     violation: Option<Violation>,
@@ -182,6 +184,7 @@ impl<'a> World<'a> {
             meter: Meter::new(options, count),
             watched: !checkers.is_empty() || tracer.is_some(),
             healed: false,
+            quiet_at: 0,
             over: false,
             checkers: (!checkers.is_empty()).then_some(checkers),
             violation: None,
@@ -260,8 +263,13 @@ impl<'a> World<'a> {
     /// Everything ends or is told to: the world looks whether it is quiet.
     fn check_quiet(&mut self) {
         if self.healed && self.holds.is_quiet() {
-            let linger = self.options.linger_ms * 1_000_000;
-            self.queue.push(True(self.now + linger), Event::Over);
+            self.quiet_at = self.now;
+            // Checkers look at what is left once every promise has ended by itself.
+            let options = self.options;
+            let rest = options.ttl_max_ms + 2 * options.link_ttl_ms;
+            let linger = options.linger_ms + if self.watched { rest } else { 0 };
+            self.queue
+                .push(True(self.now + linger * 1_000_000), Event::Over);
         }
     }
 
@@ -281,7 +289,11 @@ impl<'a> World<'a> {
             events: self.queue.taken(),
             grants: self.meter.entries(),
             waiting,
-            measures: self.meter.finish(self.now),
+            measures: self.meter.finish(if self.quiet_at > 0 {
+                self.quiet_at
+            } else {
+                self.now
+            }),
         }
     }
 

@@ -342,7 +342,12 @@ impl LockClient {
         let Phase::Keeping(keeping) = &request.phase else {
             return;
         };
-        if keeping.mending && self.confirmed_quorum(place) {
+        // Whoever was told that we are inside answers first, so that the handle names it.
+        let open = request.members.iter().any(|member| {
+            let grant = member.grant.as_ref();
+            grant.is_some_and(|grant| grant.counted && !grant.acked)
+        });
+        if keeping.mending && !open && self.confirmed_quorum(place) {
             let (token, sent) = (keeping.handle.token, keeping.sent);
             self.give_handle(place, token, sent, out);
         }
@@ -359,6 +364,9 @@ impl LockClient {
         let key = request.key;
         if keeping.until > now {
             self.rearm_keep(place);
+        } else if keeping.mending && self.confirmed_quorum(place) {
+            let (token, sent) = (keeping.handle.token, keeping.sent);
+            self.give_handle(place, token, sent, out);
         } else if keeping.mending {
             self.fail(key, Ended::TimedOut, out);
         } else {

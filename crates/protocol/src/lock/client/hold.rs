@@ -499,6 +499,8 @@ impl LockClient {
         };
         let member = request.members.remove(found);
         self.send_done(node, reference, used(&member, token), out);
+        // Without this member the hold may end earlier.
+        self.rearm(place);
     }
 }
 

@@ -310,6 +310,10 @@ impl LockNode {
 
     /// Runs the arbiter of a lock and says what it wants said; forgets the lock if it is idle.
     pub(super) fn schedule(&mut self, lock: u32, removed: bool, out: &mut NodeEffects) {
+        if let Some(deferred) = &mut self.deferred {
+            deferred.push(lock);
+            return;
+        }
         let reserve = self.reserve();
         let rules = self.config.rules;
         let serving = matches!(self.state, State::Serving | State::Draining);
@@ -404,6 +408,7 @@ impl LockNode {
             },
             client: client.unwrap_or(entry.ask.priority.client),
             grant: grant.number,
+            floor: grant.floor,
             limit: grant.limit,
             named: grant.named,
             entered: grant.entered,
@@ -547,6 +552,15 @@ impl LockNode {
         let Some(place) = self.by_session.get(&session).copied() else {
             return;
         };
+        let spoken_for = |entry: &Entry| {
+            let entered = entry.grant.as_ref().is_some_and(|grant| grant.entered);
+            entry.ask.bond != Bond::Attached && (entered || entry.peer != peer)
+        };
+        // A gateway that gives up ends neither what it handed out nor what another gateway has:
+        // that takes the handle.
+        if token.is_none() && self.entry(place, request).is_some_and(spoken_for) {
+            return;
+        }
         self.end_used(peer, place, request, token, out);
         self.tidy_detached(place);
     }

@@ -72,6 +72,8 @@ pub struct LockNode {
     lives: BTreeMap<NodeId, Incarnation>,
     disk: disk::Disk,
     steps: Vec<Step>,
+    /// Locks to be scheduled when the present step has seen everything it brings.
+    deferred: Option<Vec<u32>>,
 }
 
 /// Whether a node grants.
@@ -215,7 +217,23 @@ impl LockNode {
         self.timers.push(Reverse((at, timer)));
     }
 
+    /// From now on nothing is granted, until [`Self::schedule_deferred`]: what ends makes room
+    /// only when all that ends or comes back in this step has its place.
+    fn defer(&mut self) {
+        self.deferred = Some(Vec::new());
+    }
+
+    fn schedule_deferred(&mut self, out: &mut NodeEffects) {
+        let mut locks = self.deferred.take().unwrap_or_default();
+        locks.sort_unstable();
+        locks.dedup();
+        for lock in locks {
+            self.schedule(lock, true, out);
+        }
+    }
+
     fn wake(&mut self, out: &mut NodeEffects) {
+        self.defer();
         while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
             if at > self.now.mono {
                 break;
@@ -227,6 +245,7 @@ impl LockNode {
                 Timer::Session(session) => self.session_timer(session, out),
             }
         }
+        self.schedule_deferred(out);
         self.bury();
     }
 

@@ -44,34 +44,26 @@ impl LockNode {
 
     fn resume(&mut self, place: u32, resume: Resume, out: &mut NodeEffects) {
         let now = self.now.mono;
+        self.defer();
         for done in resume.done {
-            self.finished(done, out);
+            self.finished(place, done, out);
         }
         self.drop_unclaimed(place, &resume.sessions, &resume.live, out);
-        let Some(peer) = self.peers.get_mut(place) else {
-            return;
-        };
-        peer.resumed = true;
-        peer.renewed = now;
+        if let Some(peer) = self.peers.get_mut(place) {
+            peer.resumed = true;
+            peer.renewed = now;
+        }
         for info in &resume.sessions {
             self.open(place, info, out);
         }
-        let mut live = resume.live;
-        // Best first: a worse claim of the same client must not pass a better one.
-        live.sort_by_key(|claim| claim.ask.priority);
-        for claim in live {
+        for claim in resume.live {
             self.claim(place, claim, out);
         }
+        self.schedule_deferred(out);
         self.arm_peer(place);
     }
 
-    fn finished(&mut self, done: Finished, out: &mut NodeEffects) {
-        let Some(place) = self.by_session.get(&done.session).copied() else {
-            return;
-        };
-        let Some(peer) = self.entry(place, done.request).map(|entry| entry.peer) else {
-            return;
-        };
+    fn finished(&mut self, peer: u32, done: Finished, out: &mut NodeEffects) {
         self.done(peer, done.session, done.request, done.token, out);
     }
 
@@ -179,6 +171,9 @@ impl LockNode {
             entered: true,
         });
         self.insert(session, entry);
+        if let Some(kept) = self.sessions.get_mut(session) {
+            kept.entered = true;
+        }
         self.store(&claim.ask, out);
         let reclaimed = NodeEvent::Reclaimed {
             ask: claim.ask.clone(),
@@ -198,6 +193,8 @@ impl LockNode {
         let lock = self.by_name.get(&claim.ask.name);
         let lock = lock.and_then(|place| self.locks.get(*place));
         let free = lock.is_none_or(|lock| lock.arbiter.admits(&claim.ask));
+        let buried = (claim.ask.session, claim.ask.request);
+        let free = free && !self.tombs.contains_key(&buried);
         // No limit above the ceiling ever left the node, so a larger token is a lie.
         pausing && claim.fresh && free && token <= self.disk.ceiling()
     }

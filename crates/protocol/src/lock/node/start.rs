@@ -92,6 +92,7 @@ impl LockNode {
             lives: BTreeMap::new(),
             disk: Disk::new(config.restart, stored.ceiling, longest),
             steps: Vec::new(),
+            deferred: None,
             config,
         };
         match start {
@@ -176,7 +177,7 @@ impl LockNode {
         let mut entry = Entry::new(stored.ask.clone(), Token(0), false, peer);
         entry.grant = Some(Grant {
             number: stored.grant,
-            floor: Token(0),
+            floor: stored.floor,
             limit: stored.limit,
             named: stored.named,
             inquired: false,
