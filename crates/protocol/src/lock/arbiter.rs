@@ -168,6 +168,11 @@ impl Arbiter {
         &self.entries
     }
 
+    /// Whether the best request belongs to the group inside, and how many late ones passed.
+    pub(super) fn door(&self) -> (bool, u32) {
+        (self.has_priority, self.bypassed)
+    }
+
     pub(super) fn position(&self, session: SessionId, request: RequestNo) -> Option<usize> {
         self.entries.iter().position(|entry| {
             entry.rank.priority.request == request && entry.ask.session == session

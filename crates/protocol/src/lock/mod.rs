@@ -3,6 +3,7 @@
 
 mod api;
 mod arbiter;
+mod canon;
 mod client;
 mod config;
 mod floor;
@@ -17,6 +18,7 @@ pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, LockView, NodeEffects,
     NodeEvent, NodeInput, To,
 };
+pub use canon::Canon;
 pub use client::LockClient;
 pub use config::{Config, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times};
 pub use floor::{Fence, Floors};

@@ -8,6 +8,7 @@ use super::request::Phase;
 use super::{LockClient, Timer};
 use crate::id::{ConnNo, Incarnation, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{ClientEffects, ClientEvent};
+use crate::lock::canon::{Canon, whole};
 use crate::lock::message::{
     Claim, Entered, Finished, GrantRef, Message, Refusal, Resume, SessionInfo,
 };
@@ -102,6 +103,14 @@ impl Link {
 
     pub(super) fn is_open(&self) -> bool {
         self.state == LinkState::Open
+    }
+
+    /// What it keeps for the node, in canonical form.
+    pub(super) fn canon_lists<C: Canon>(&self, canon: &mut C) {
+        canon.plain(self.conn.0);
+        whole(&self.opened, canon);
+        whole(&self.requests, canon);
+        whole(&self.outbox, canon);
     }
 }
 

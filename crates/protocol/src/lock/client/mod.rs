@@ -10,6 +10,7 @@
 //! - Its token is larger than that of every conflicting holder before it.
 //! - Cancel and enter are decided by one step: never both.
 
+mod canon;
 mod handles;
 mod hold;
 mod jobs;

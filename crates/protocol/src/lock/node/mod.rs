@@ -13,6 +13,7 @@
 //!   grant of this node may have used.
 //! - No limit above the ceiling on disk leaves the node.
 
+mod canon;
 mod disk;
 mod locks;
 mod resume;
