@@ -89,13 +89,30 @@ fn as_json(report: &FuzzReport) -> Value {
     })
 }
 
+/// The options of a token, several to the line.
+fn lines(token: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for option in token.split(';') {
+        let full = lines.last().is_some_and(|line| line.len() + option.len() > 90);
+        if full {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            let gap = if line.is_empty() { "" } else { "  " };
+            line.push_str(gap);
+            line.push_str(option);
+        }
+    }
+    lines
+}
+
 fn print(report: &FuzzReport) -> Result<(), Failure> {
     for finding in report.violations.iter().take(SHOWN_MAX) {
         let (seed, property) = (finding.seed, &finding.property);
         output::line(format!("seed {seed} breaks {property}: {}", finding.what))?;
         output::line("  its world differs from the plain one in:")?;
-        for option in finding.replay.split(';') {
-            output::line(format!("    {option}"))?;
+        for options in lines(&finding.replay) {
+            output::line(format!("    {options}"))?;
         }
         let command = replay_command(&finding.replay);
         output::line(format!("  replay: {command}\n"))?;

@@ -119,6 +119,13 @@ fn compared() -> String {
     format!(r#"class="compared" fill="none" stroke="{INK}" stroke-width="1.6""#)
 }
 
+/// A number with three digits or so.
+fn rounded(value: f64) -> String {
+    let digits = 2 - value.abs().max(1e-3).log10().floor() as i32;
+    let scale = 10f64.powi(digits.max(0));
+    number((value * scale).round() / scale)
+}
+
 fn usable(point: &(f64, f64)) -> bool {
     point.0.is_finite() && point.1.is_finite()
 }
@@ -167,7 +174,13 @@ impl Panel {
             }
         }
         let positive = |value: f64| if value > 0.0 { value } else { 1.0 };
-        (0.0, positive(to), positive(top) * 1.05)
+        // Numbers above bars need room.
+        let room = if matches!(self.chart, Chart::Bars { .. }) {
+            1.15
+        } else {
+            1.05
+        };
+        (0.0, positive(to), positive(top) * room)
     }
 }
 
@@ -219,7 +232,7 @@ impl Axes {
         if bars.len() <= NAMES_MAX {
             for (place, bar) in bars.iter().enumerate() {
                 let (x, _) = self.at(place as f64 + 0.5, 0.0);
-                svg.text((x, bottom), 12.0, &middle, &fit(&bar.name, room, 12.0));
+                svg.text((x, bottom), 11.0, &middle, &fit(&bar.name, room, 11.0));
             }
             return;
         }
@@ -255,11 +268,11 @@ impl Axes {
             let height = HEAD + HEIGHT - y;
             let colour = palette::series(if few { place } else { 0 });
             let fill = format!(r#"class="bar" fill="{colour}" fill-opacity="0.75""#);
-            let hover = format!("{}: {}", bar.name, number(bar.value));
+            let hover = format!("{}: {}", bar.name, number(value));
             svg.rect_with_hover((x, y + height / 2.0), (wide, height), 0.0, &fill, &hover);
             if few {
                 let middle = format!(r#"text-anchor="middle" fill="{GREY}""#);
-                svg.text((x, y - 8.0), 12.0, &middle, &number(value));
+                svg.text((x, y - 8.0), 12.0, &middle, &rounded(value));
             }
         }
         if let Some((_, values)) = line {
@@ -332,6 +345,13 @@ mod tests {
         let corner = axes.at(5.0, 0.0);
         assert_eq!(points.len(), 5);
         assert_eq!(points[1], corner);
+    }
+
+    #[test]
+    fn numbers_above_bars_are_short() {
+        assert_eq!(rounded(805.3271), "805");
+        assert_eq!(rounded(24.5108), "24.5");
+        assert_eq!(rounded(0.0), "0");
     }
 
     #[test]
