@@ -6,7 +6,7 @@ mod harness;
 use std::time::Duration;
 
 use conclave_protocol::id::{Key, Name};
-use conclave_protocol::lock::{ClientEvent, ClientInput, Mode};
+use conclave_protocol::lock::{Acquire, ClientEvent, ClientInput, Mode};
 use harness::{Cluster, config};
 
 #[test]
@@ -69,7 +69,7 @@ fn a_holder_moves_when_a_node_dies() {
     let (_, after) = held(&cluster);
     assert!(!after.contains(&members[0]), "{after:?}");
     cluster.acquire(1, 1, "a", Mode::Exclusive);
-    cluster.pass(Duration::from_secs(60));
+    cluster.pass(Duration::from_mins(1));
     assert!(cluster.is_inside(0, 1, "a"));
     assert!(!cluster.is_inside(1, 1, "a"));
     cluster.release(0, 1);
@@ -112,10 +112,29 @@ fn a_crashed_node_pauses_and_its_holder_reclaims() {
     cluster.pass(Duration::from_millis(100));
     cluster.restart(0);
     cluster.acquire(1, 1, "a", Mode::Exclusive);
-    cluster.pass(Duration::from_secs(60));
+    cluster.pass(Duration::from_mins(1));
     assert!(cluster.is_inside(0, 1, "a"), "reclaimed");
     assert!(!cluster.is_inside(1, 1, "a"));
     cluster.release(0, 1);
     cluster.pass(Duration::from_secs(1));
     assert!(cluster.is_inside(1, 1, "a"));
+}
+
+/// A request that reaches its nodes on new connections is answered once all of them is known.
+#[test]
+fn an_attempt_on_a_free_lock_is_not_told_to_wait_by_a_reconnect() {
+    let mut cluster = Cluster::new(config("majority(2)", &[]), 1);
+    cluster.acquire(0, 1, "a", Mode::Exclusive);
+    cluster.drain();
+    cluster.release(0, 1);
+    cluster.drain();
+    for link in cluster.wires.links_of(None, None) {
+        cluster.reset(link);
+    }
+    let mut wish = Acquire::new(Name::new("a"), Mode::Exclusive, Duration::from_secs(10));
+    wish.attempt = true;
+    cluster.client(0, ClientInput::Acquire(Key(2), wish));
+    cluster.pass(Duration::from_millis(200));
+    assert_eq!(cluster.ended(0, 2), None);
+    assert!(cluster.is_inside(0, 2, "a"));
 }

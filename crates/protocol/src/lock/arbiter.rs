@@ -17,10 +17,11 @@
 use std::sync::Arc;
 
 use super::api::{EntryView, LockView};
-use super::config::Policy;
+use super::config::{Policy, Protocol};
 use super::floor::Floors;
 use super::mode::{Ask, Bond, Mode, Priority};
 use super::plant::{Plant, Rules};
+use super::serial::Way;
 use crate::id::{GrantNo, RequestNo, SessionId, Token};
 
 /// The place of a request in the order: requesters that are inside and move come first.
@@ -56,6 +57,10 @@ pub(super) struct Entry {
     pub(super) grant: Option<Grant>,
     /// What its holder wants others to read.
     pub(super) note: Option<Arc<[u8]>>,
+    /// How it travels, if its lock is serial.
+    pub(super) way: Option<Box<Way>>,
+    /// Whether it keeps the door open, if its lock is serial.
+    pub(super) reference: bool,
 }
 
 impl Entry {
@@ -71,6 +76,8 @@ impl Entry {
             peer,
             grant: None,
             note: None,
+            way: None,
+            reference: false,
         }
     }
 
@@ -92,6 +99,8 @@ pub(super) enum Step {
         limit: Token,
         bypass: bool,
         inside: bool,
+        /// Whether it travels on instead.
+        travels: bool,
     },
     /// INQUIRE for this grant.
     Inquire {
@@ -138,10 +147,10 @@ pub(super) struct Scope<'a> {
 /// All requests for one lock at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Arbiter {
-    entries: Vec<Entry>,
-    granted: u32,
-    has_priority: bool,
-    bypassed: u32,
+    pub(super) entries: Vec<Entry>,
+    pub(super) granted: u32,
+    pub(super) has_priority: bool,
+    pub(super) bypassed: u32,
     pub(super) floors: Floors,
 }
 
@@ -226,6 +235,10 @@ impl Arbiter {
 
     /// Grants what may be granted and asks back what stands in the way of better requests.
     pub(super) fn schedule(&mut self, scope: &mut Scope<'_>) {
+        if scope.policy.protocol == Protocol::Serial {
+            self.schedule_serial(scope);
+            return;
+        }
         let Some(top) = self.entries.first() else {
             self.bypassed = 0;
             self.has_priority = true;
@@ -296,7 +309,7 @@ impl Arbiter {
         }
     }
 
-    fn grant(&mut self, place: usize, bypass: bool, scope: &mut Scope<'_>) {
+    pub(super) fn grant(&mut self, place: usize, bypass: bool, scope: &mut Scope<'_>) {
         let entry = &mut self.entries[place];
         debug_assert!(entry.grant.is_none());
         scope.last.0 += 1;
@@ -320,6 +333,7 @@ impl Arbiter {
             limit,
             bypass,
             inside: entry.inside(),
+            travels: entry.way.is_some(),
         });
     }
 

@@ -13,6 +13,9 @@ mod mode;
 mod node;
 mod plant;
 mod record;
+mod serial;
+#[cfg(test)]
+mod serial_tests;
 
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, LockView, NodeEffects,

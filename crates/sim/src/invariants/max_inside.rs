@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use conclave_protocol::id::{GrantNo, NodeId};
-use conclave_protocol::lock::{Ask, Config, Protocol};
+use conclave_protocol::lock::{Ask, Config};
 
 use super::book::{Book, broken};
 use crate::fact::{Checker, Eyes, Fact, True, Violation};
@@ -27,7 +27,7 @@ impl MaxInside {
 
     fn look(&self, at: True, node: NodeId, ask: &Ask, eyes: &dyn Eyes) -> Result<(), Violation> {
         let policy = self.config.policy(&ask.name);
-        if policy.max_inside == u32::MAX || policy.protocol == Protocol::Serial {
+        if policy.max_inside == u32::MAX {
             return Ok(());
         }
         let mut book = self.book.borrow_mut();
@@ -105,19 +105,6 @@ mod tests {
     #[test]
     fn no_limit_is_no_limit() {
         let mut story = story(u32::MAX);
-        let (a, b) = (ask(1, &mode("x")), ask(2, &mode("x")));
-        story.shows(0, true, vec![entry(&a, 1), entry(&b, 2)]);
-        story.holds(granted(0, &b, 2));
-    }
-
-    #[test]
-    fn the_serial_protocol_knows_no_limit() {
-        let config = config(|policy| {
-            policy.max_inside = 1;
-            policy.protocol = Protocol::Serial;
-        });
-        let mut story =
-            Story::new(|book| vec![Box::new(MaxInside::new(book.clone(), config)) as Box<_>]);
         let (a, b) = (ask(1, &mode("x")), ask(2, &mode("x")));
         story.shows(0, true, vec![entry(&a, 1), entry(&b, 2)]);
         story.holds(granted(0, &b, 2));

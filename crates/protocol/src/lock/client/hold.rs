@@ -250,6 +250,9 @@ impl LockClient {
             return;
         };
         let Some(token) = request.token() else { return };
+        if request.travels() {
+            return;
+        }
         let nodes = self.config.quorums.nodes();
         let family = self.config.quorums.family(&request.ask.mode).clone();
         let good = self.sound_members(place);
@@ -314,6 +317,7 @@ impl LockClient {
             self.announce_hold(place, &new, out);
             self.say_moved(place, out);
         }
+        self.moved_if_raised(place, out);
         self.maybe_raise(place, out);
         self.migrate_done(place, out);
     }
@@ -392,6 +396,13 @@ impl LockClient {
         }
         // The hold must have lasted until now; otherwise it was lost already.
         self.check_hold(place, out);
+        if !self.fresh_quorum(place, &raise.quorum) {
+            // From the moment the larger token counts the hold rests on these alone.
+            if let Some(request) = self.requests.get_mut(place) {
+                request.wants_fresh = true;
+            }
+            return;
+        }
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
@@ -419,6 +430,22 @@ impl LockClient {
         self.say_moved(place, out);
         self.migrate_done(place, out);
         self.gather_again(place, out);
+    }
+
+    /// Whether those of these members whose grants are fresh contain a quorum.
+    fn fresh_quorum(&self, place: u32, nodes: &[NodeId]) -> bool {
+        let Some(request) = self.requests.get(place) else {
+            return false;
+        };
+        let mut set = NodeSet::new(self.config.quorums.nodes());
+        for member in nodes.iter().filter_map(|node| request.member(*node)) {
+            let until = self.fresh_until(request, member);
+            if until.is_some_and(|until| until > self.now.mono) {
+                set.insert(member.node.index());
+            }
+        }
+        let family = self.config.quorums.family(&request.ask.mode);
+        family.contains_quorum(&set)
     }
 
     /// A grant that came while a token was being registered may need another round.

@@ -1,6 +1,6 @@
 //! A client's connection to one node: handshake, heartbeats, resume, suspicion.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +40,10 @@ pub(super) struct Link {
     beats: VecDeque<(u64, Instant)>,
     last_beat: u64,
     next_beat: Instant,
-    /// Sessions announced at this node.
-    opened: BTreeSet<SessionId>,
+    /// Sessions announced at this node, with the heartbeat whose answer says that it knows.
+    opened: BTreeMap<SessionId, u64>,
+    /// The last heartbeat that was answered.
+    answered: u64,
     /// Requests asked here that go on.
     pub(super) requests: BTreeSet<Ref>,
     /// Holds whose token the node has not acknowledged.
@@ -72,7 +74,8 @@ impl Link {
             beats: VecDeque::new(),
             last_beat: 0,
             next_beat: Instant::FAR,
-            opened: BTreeSet::new(),
+            opened: BTreeMap::new(),
+            answered: 0,
             requests: BTreeSet::new(),
             to_note: BTreeSet::new(),
             done: VecDeque::new(),
@@ -111,6 +114,18 @@ impl Link {
         whole(&self.opened, canon);
         whole(&self.requests, canon);
         whole(&self.outbox, canon);
+    }
+
+    /// Whether the node is being told that a request is over.
+    pub(super) fn tells_end(&self, (session, request): Ref) -> bool {
+        let mut done = self.done.iter();
+        done.any(|(_, done)| done.session == session && done.request == request)
+    }
+
+    /// Whether the node is known to know a session on this connection.
+    pub(super) fn knows(&self, session: SessionId) -> bool {
+        let announced = self.opened.get(&session);
+        self.is_open() && announced.is_some_and(|beat| *beat <= self.answered)
     }
 }
 
@@ -210,7 +225,7 @@ impl LockClient {
         let mut sessions = Vec::new();
         let mut named = BTreeSet::new();
         for (ttl, session) in &self.sessions {
-            if link.opened.contains(session) {
+            if link.opened.contains_key(session) {
                 named.insert(*session);
                 sessions.push(self.attached_info(*session, *ttl));
             }
@@ -220,18 +235,20 @@ impl LockClient {
             let Some(place) = self.by_ref.get(&reference).copied() else {
                 continue;
             };
-            let Some(claim) = self.claim(place, node) else {
-                continue;
-            };
+            let claim = self.claim(place, node);
             if named.insert(reference.0) {
-                let request = self.requests.get(place).expect("invariant: just claimed");
+                let request = self
+                    .requests
+                    .get(place)
+                    .expect("invariant: requests are indexed");
                 sessions.push(request.info.clone());
             }
-            live.push(claim);
+            live.extend(claim);
         }
         let link = self.link_mut(node).expect("invariant: just seen");
         let done: Vec<Finished> = link.done.iter().map(|(_, done)| *done).collect();
-        link.opened = named;
+        let next = link.last_beat + 1;
+        link.opened = named.into_iter().map(|session| (session, next)).collect();
         let first = link.conn == ConnNo(1);
         if first && sessions.is_empty() && live.is_empty() && done.is_empty() {
             return;
@@ -255,6 +272,10 @@ impl LockClient {
         let now = self.now.mono;
         let request = self.requests.get(place)?;
         let member = request.member(node)?;
+        if request.travels() && member.grant.is_none() {
+            // It sets off once the node knows its session.
+            return None;
+        }
         let until = self.fresh_until(request, member);
         let stale_counts = self.config.rules.has(Plant::ReclaimStale);
         let fresh = stale_counts || until.is_some_and(|until| until > now);
@@ -393,7 +414,8 @@ impl LockClient {
         let Some(link) = self.link_mut(node) else {
             return;
         };
-        link.incarnation = link.incarnation.max(incarnation);
+        let reborn = link.incarnation != Incarnation(0) && link.incarnation != incarnation;
+        link.incarnation = incarnation;
         link.tries = 0;
         let sample = now.since(link.hello);
         link.rtt = if link.rtt.is_zero() { sample } else { link.rtt };
@@ -403,8 +425,25 @@ impl LockClient {
         if link.avoid_until <= now {
             self.troubled.remove(&node);
         }
+        if reborn {
+            self.forget_seen(node);
+        }
         self.hear_clock(node, clock);
         self.begin_starting(out);
+    }
+
+    /// A new life of a node may count its grants from a smaller number, if it lost its disk.
+    /// Nothing of the old life comes over this connection.
+    fn forget_seen(&mut self, node: NodeId) {
+        let refs = self.link(node).map(|link| link.requests.clone());
+        for reference in refs.into_iter().flatten() {
+            let place = self.by_ref.get(&reference).copied();
+            let request = place.and_then(|place| self.requests.get_mut(place));
+            if let Some(member) = request.and_then(|request| request.member_mut(node)) {
+                let held = member.grant.as_ref().map(|grant| grant.number);
+                member.seen = held.unwrap_or_default();
+            }
+        }
     }
 
     pub(super) fn hear_clock(&mut self, node: NodeId, clock: Wall) {
@@ -428,7 +467,7 @@ impl LockClient {
         Some(clocks[(clocks.len() - 1) / 2])
     }
 
-    fn send_beat(&mut self, node: NodeId, out: &mut ClientEffects) {
+    pub(super) fn send_beat(&mut self, node: NodeId, out: &mut ClientEffects) {
         let now = self.now.mono;
         let shortest = self.sessions.keys().next().copied();
         let pace = self.config.times.heartbeat;
@@ -490,6 +529,7 @@ impl LockClient {
             sent = (number == beat).then_some(at);
         }
         let Some(sent) = sent else { return };
+        link.answered = link.answered.max(beat);
         link.base = link.base.max(Some(if from_reply { now } else { sent }));
         let sample = now.since(sent);
         link.rtt = if link.rtt.is_zero() {
@@ -504,6 +544,7 @@ impl LockClient {
             self.noted(node, *grant, out);
         }
         self.freshened(node, out);
+        self.depart_through(node, out);
     }
 
     /// Requests that hold enough but not freshly may enter now.
@@ -570,13 +611,22 @@ impl LockClient {
         }
     }
 
-    /// Announces a request's session at a node, once.
-    pub(super) fn announce(&mut self, node: NodeId, info: &SessionInfo, out: &mut ClientEffects) {
-        if let Some(link) = self.link_mut(node)
-            && link.opened.insert(info.session)
-        {
-            out.send(node, Message::Open(info.clone()));
+    /// Announces a request's session at a node, once; says whether it was news.
+    pub(super) fn announce(
+        &mut self,
+        node: NodeId,
+        info: &SessionInfo,
+        out: &mut ClientEffects,
+    ) -> bool {
+        let Some(link) = self.link_mut(node) else {
+            return false;
+        };
+        if link.opened.contains_key(&info.session) {
+            return false;
         }
+        link.opened.insert(info.session, link.last_beat + 1);
+        out.send(node, Message::Open(info.clone()));
+        true
     }
 
     /// The session is gone at this node: it must be announced again.

@@ -16,6 +16,7 @@ mod hold;
 mod jobs;
 mod link;
 mod request;
+mod serial;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -197,6 +198,11 @@ impl LockClient {
                 request,
                 why,
             } => self.denied(node, session, request, why, out),
+            Message::Carried {
+                session,
+                request,
+                grants,
+            } => self.carried(session, request, &grants, out),
             Message::Refused(why) => self.refused(node, why, out),
             Message::Draining => self.draining(node, out),
             // The rest is said by clients, not to them.

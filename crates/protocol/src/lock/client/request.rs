@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use conclave_quorum::{NodeSet, family, pick};
 
+use super::serial::Journey;
 use super::{LockClient, Timer};
 use crate::id::{GrantNo, Incarnation, Key, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{Acquire, ClientEffects, ClientEvent, Ended};
+use crate::lock::config::Protocol;
 use crate::lock::message::{GrantRef, Message, Refusal, SessionInfo};
 use crate::lock::mode::{Ask, Bond, Mode, Priority};
 use crate::lock::plant::Plant;
@@ -26,8 +28,8 @@ pub(super) struct Requester {
     pub(super) members: Vec<Member>,
     /// The largest floor seen.
     pub(super) hint: Token,
-    /// The quorum asked first.
-    target: Arc<[NodeId]>,
+    /// The quorum asked first; the way of a request that travels.
+    pub(super) target: Arc<[NodeId]>,
     /// No quorum is smaller.
     quorum_min: usize,
     pub(super) deadline: Option<Instant>,
@@ -39,6 +41,7 @@ pub(super) struct Requester {
     position: u32,
     pub(super) refusal: Option<Refusal>,
     restarts: u32,
+    pub(super) journey: Journey,
     pub(super) hedges: u32,
     pub(super) hedge_at: Option<Instant>,
     armed: Option<Instant>,
@@ -110,6 +113,11 @@ impl Requester {
             .members
             .binary_search_by_key(&node, |member| member.node);
         Some(&mut self.members[place.ok()?])
+    }
+
+    /// Whether its lock is serial.
+    pub(super) fn travels(&self) -> bool {
+        self.journey != Journey::None
     }
 
     /// The token in use, if it is inside.
@@ -261,6 +269,10 @@ impl LockClient {
     ) -> u32 {
         self.last_serial += 1;
         let target = self.first_quorum(&ask);
+        let journey = match self.config.policy(&ask.name).protocol {
+            Protocol::Parallel => Journey::None,
+            Protocol::Serial => Journey::Prepared,
+        };
         let quorum_min = self.config.quorums.least(&ask.mode);
         let mut info = self.attached_info(ask.session, wish.ttl);
         info.detached = ask.bond != Bond::Attached;
@@ -282,6 +294,7 @@ impl LockClient {
             position: 0,
             refusal: None,
             restarts: 0,
+            journey,
             hedges: 0,
             hedge_at: None,
             armed: None,
@@ -312,6 +325,10 @@ impl LockClient {
         request.phase = Phase::Trying;
         let reference = request.reference();
         let target = request.target.clone();
+        if request.travels() {
+            self.set_off(place, out);
+            return;
+        }
         self.by_ref.insert(reference, place);
         for node in target.iter() {
             self.ask_node(place, *node, out);
@@ -320,7 +337,7 @@ impl LockClient {
     }
 
     /// The quorum that all requesters of this lock try first.
-    fn first_quorum(&mut self, ask: &Ask) -> Arc<[NodeId]> {
+    pub(super) fn first_quorum(&mut self, ask: &Ask) -> Arc<[NodeId]> {
         let seed = ask.name.seed();
         let clear = self.troubled.iter().all(|node| !self.avoided(*node));
         let family = Arc::as_ptr(self.config.quorums.family(&ask.mode)).cast::<()>() as usize;
@@ -381,6 +398,10 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
+        if request.travels() {
+            // It goes where its way leads, and nowhere else.
+            return;
+        }
         match request
             .members
             .binary_search_by_key(&node, |member| member.node)
@@ -510,6 +531,10 @@ impl LockClient {
             self.arm_hedge(place);
             return;
         }
+        if request.travels() {
+            self.travel_again(place, out);
+            return;
+        }
         let silent = request.members.iter().filter(|member| !member.answered);
         let silent: Vec<NodeId> = silent.map(|member| member.node).collect();
         let due = |member: &&Member| member.retry.is_some_and(|retry| retry <= now);
@@ -540,6 +565,10 @@ impl LockClient {
                 return;
             }
             Phase::Trying | Phase::Raising { .. } => {}
+        }
+        if request.travels() {
+            self.travel_elsewhere(place, out);
+            return;
         }
         let avoid = self.avoid_set(Some(place));
         let family = self.config.quorums.family(&request.ask.mode).as_ref();
@@ -835,6 +864,12 @@ impl LockClient {
         out: &mut ClientEffects,
     ) {
         let Some(place) = self.by_ref.get(&(session, number)).copied() else {
+            if !self
+                .link(node)
+                .is_some_and(|link| link.tells_end((session, number)))
+            {
+                self.end_stray(session, number, out);
+            }
             return;
         };
         let Some(request) = self.requests.get_mut(place) else {
@@ -972,6 +1007,10 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
+        if request.travels() && Self::hopes(&request.phase) {
+            self.start_again(place, out);
+            return;
+        }
         let raising = request.raises_at(node);
         let Some(member) = request.member_mut(node) else {
             return;
@@ -1042,6 +1081,10 @@ impl LockClient {
             self.start_over(place, node, why, out);
             return;
         }
+        if request.travels() && Self::hopes(&request.phase) {
+            self.travel_denied(place, why, out);
+            return;
+        }
         if let Some(member) = request.member_mut(node) {
             member.answered = true;
             member.denied = true;
@@ -1094,7 +1137,7 @@ impl LockClient {
     }
 
     /// Ends the request at all nodes and gives it a new number.
-    fn renumber(&mut self, place: u32, out: &mut ClientEffects) {
+    pub(super) fn renumber(&mut self, place: u32, out: &mut ClientEffects) {
         self.leave_all(place, None, out);
         self.last_request.0 += 1;
         let number = self.last_request;

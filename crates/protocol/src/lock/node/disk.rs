@@ -96,6 +96,8 @@ impl LockNode {
             && self.disk.synced >= *records
         {
             self.state = (**then).clone();
+            // Others remember this life, should the disk be lost one day.
+            self.ask_others(out);
             if self.state == State::Serving {
                 self.event(NodeEvent::Serving, out);
             }

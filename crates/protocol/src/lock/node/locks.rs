@@ -6,7 +6,7 @@ use super::{Lock, LockNode, State};
 use crate::id::{GrantNo, Name, RequestNo, SessionId, Token};
 use crate::lock::api::{End, NodeEffects, NodeEvent};
 use crate::lock::arbiter::{Arbiter, Entry, Grant, Scope, Step};
-use crate::lock::config::Restart;
+use crate::lock::config::{Protocol, Restart};
 use crate::lock::floor::Floors;
 use crate::lock::message::{Entered, GrantRef, Message, NotNow, Refusal, SessionInfo};
 use crate::lock::mode::{Ask, Bond, Mode};
@@ -53,7 +53,7 @@ impl LockNode {
         if self.config.rules.has(Plant::FinishedMark) && request <= session.finished {
             return;
         }
-        if let Err(why) = self.fits(peer, place, &ask) {
+        if let Err(why) = self.fits(peer, place, &ask, false) {
             self.deny(peer, id, Some(request), why, out);
             return;
         }
@@ -68,7 +68,13 @@ impl LockNode {
     }
 
     /// Whether a request may be kept.
-    fn fits(&self, peer: u32, place: u32, ask: &Ask) -> Result<(), Refusal> {
+    pub(super) fn fits(
+        &self,
+        peer: u32,
+        place: u32,
+        ask: &Ask,
+        travels: bool,
+    ) -> Result<(), Refusal> {
         let limits = &self.config.limits;
         let session = self.sessions.get(place).ok_or(Refusal::Unfit)?;
         let attached = ask.bond == Bond::Attached;
@@ -83,6 +89,9 @@ impl LockNode {
             Mode::Exclusive | Mode::Shared => 0,
         };
         let name = ask.name.bytes().len();
+        if (self.config.policy(&ask.name).protocol == Protocol::Serial) != travels {
+            return Err(Refusal::Unfit);
+        }
         if name == 0 || name > limits.name_bytes || group > limits.group_bytes {
             return Err(Refusal::Size);
         }
@@ -124,7 +133,10 @@ impl LockNode {
             .get_mut(place)
             .expect("invariant: its session exists");
         session.requests.insert(request, lock);
-        let detached = session.detached;
+        let (detached, opener) = (session.detached, session.peer);
+        if detached && let Some(opener) = self.peers.get_mut(opener) {
+            opener.loose.remove(&place);
+        }
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.requests += 1;
             if detached {
@@ -255,6 +267,10 @@ impl LockNode {
         let Some(grant) = entry.grant.clone() else {
             return;
         };
+        if entry.way.is_some() {
+            self.pass_on(place, request, out);
+            return;
+        }
         let (peer, ask) = (entry.peer, entry.ask.clone());
         self.say_locked(peer, &ask, &grant, out);
         if grant.inquired && !grant.entered {
@@ -275,8 +291,24 @@ impl LockNode {
         self.send(peer, locked, out);
     }
 
+    /// Says QUEUED to a request of a client, if it is there and waits.
+    pub(super) fn tell_waiting(
+        &mut self,
+        peer: u32,
+        session: SessionId,
+        request: RequestNo,
+        out: &mut NodeEffects,
+    ) {
+        let place = self.by_session.get(&session).copied();
+        let kept = place.and_then(|place| self.sessions.get(place));
+        let lock = kept.and_then(|kept| kept.requests.get(&request).copied());
+        if let Some(lock) = lock {
+            self.tell_position(peer, lock, session, request, out);
+        }
+    }
+
     /// Says QUEUED to a request that was not granted.
-    fn tell_position(
+    pub(super) fn tell_position(
         &mut self,
         peer: u32,
         lock: u32,
@@ -284,6 +316,9 @@ impl LockNode {
         request: RequestNo,
         out: &mut NodeEffects,
     ) {
+        if self.deferred.is_some() {
+            return;
+        }
         let Some(kept) = self.locks.get(lock) else {
             return;
         };
@@ -353,6 +388,7 @@ impl LockNode {
                 limit,
                 bypass,
                 inside,
+                travels,
             } => {
                 self.served = true;
                 let grant = Grant {
@@ -364,7 +400,11 @@ impl LockNode {
                     entered: false,
                 };
                 self.store(&ask, out);
-                self.say_locked(peer, &ask, &grant, out);
+                if travels {
+                    self.pass_on_ask(&ask, out);
+                } else {
+                    self.say_locked(peer, &ask, &grant, out);
+                }
                 if self.config.observe {
                     out.events.push(NodeEvent::Granted {
                         ask,
@@ -397,7 +437,7 @@ impl LockNode {
         let session = self.sessions.get(place)?;
         let entry = self.entry(place, request)?;
         let grant = entry.grant.as_ref()?;
-        let client = self.peers.get(session.peer).map(|peer| peer.id);
+        let client = self.peers.get(entry.peer).map(|peer| peer.id);
         Some(StoredGrant {
             ask: entry.ask.clone(),
             session: SessionInfo {
@@ -447,6 +487,7 @@ impl LockNode {
         let mut locks = Vec::with_capacity(requests.len());
         for (session, request) in requests {
             locks.extend(self.take_out(*session, *request, why, out));
+            self.tidy_detached(*session);
         }
         locks.sort_unstable();
         locks.dedup();
@@ -549,6 +590,11 @@ impl LockNode {
         token: Option<Token>,
         out: &mut NodeEffects,
     ) {
+        if token.is_none() && self.has_entered(session, request) {
+            // Whoever was inside says with which token; this is about a stray.
+            return;
+        }
+        self.mark_ended(session, request, out);
         let Some(place) = self.by_session.get(&session).copied() else {
             return;
         };
@@ -756,7 +802,7 @@ impl LockNode {
         self.tidy_detached(place);
     }
 
-    fn entomb(&mut self, session: SessionId, request: RequestNo) {
+    pub(super) fn entomb(&mut self, session: SessionId, request: RequestNo) {
         let until = self.now.mono + self.config.times.stretch(self.config.times.ttl_max);
         self.tombs.insert((session, request), until);
         self.tombs_by_age.push_back((until, session, request));
@@ -782,7 +828,7 @@ impl LockNode {
         }
     }
 
-    fn unknown(&mut self, peer: u32, session: SessionId, out: &mut NodeEffects) {
+    pub(super) fn unknown(&mut self, peer: u32, session: SessionId, out: &mut NodeEffects) {
         if !self.config.rules.has(Plant::SilentExpiry) {
             self.dead(peer, session, None, out);
         }

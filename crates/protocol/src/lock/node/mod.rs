@@ -17,6 +17,7 @@ mod canon;
 mod disk;
 mod locks;
 mod resume;
+mod serial;
 mod sessions;
 mod start;
 
@@ -111,6 +112,9 @@ struct Peer {
     partial: Option<Box<Resume>>,
     /// Attached sessions.
     sessions: BTreeSet<u32>,
+    /// Detached sessions that it opened and that have no request yet: they end with its
+    /// connection.
+    loose: BTreeSet<u32>,
     /// Detached requests that its connection carries.
     carried: BTreeSet<(u32, RequestNo)>,
     requests: usize,
@@ -283,6 +287,7 @@ impl LockNode {
             _ if !self.peers.get(peer).is_some_and(|peer| peer.resumed) => {}
             Message::Open(info) => self.open(peer, &info, out),
             Message::Request { ask, hint, inside } => self.request(peer, ask, hint, inside, out),
+            Message::Travel(travel) => self.travel_begins(peer, *travel, out),
             Message::Yield(grant) => self.yielded(peer, grant, out),
             Message::Done {
                 session,
@@ -307,12 +312,13 @@ impl LockNode {
         }
     }
 
-    fn peer_message(&mut self, from: NodeId, message: &Message, out: &mut NodeEffects) {
+    fn peer_message(&mut self, from: NodeId, message: Message, out: &mut NodeEffects) {
         match message {
-            Message::Recover { node, incarnation } if *node == from => {
-                self.answer_recovery(*node, *incarnation, out);
+            Message::Recover { node, incarnation } if node == from => {
+                self.answer_recovery(node, incarnation, out);
             }
-            Message::Recovered(answer) if answer.node == from => self.recovered(*answer, out),
+            Message::Recovered(answer) if answer.node == from => self.recovered(answer, out),
+            Message::Travel(travel) => self.travel_comes(*travel, out),
             _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
         }
     }
@@ -344,7 +350,7 @@ impl Machine for LockNode {
             }
             NodeInput::Receive(link, message) => self.receive(link, message, out),
             NodeInput::Closed(link) => self.closed(link, out),
-            NodeInput::Peer(from, message) => self.peer_message(from, &message, out),
+            NodeInput::Peer(from, message) => self.peer_message(from, message, out),
             NodeInput::Wake => self.wake(out),
             NodeInput::Drain => self.drain(out),
             NodeInput::Stop => self.stop(out),

@@ -56,10 +56,16 @@ impl LockNode {
         for info in &resume.sessions {
             self.open(place, info, out);
         }
+        let claimed = resume.live.iter().map(|claim| claim.ask.clone());
+        let claimed: Vec<_> = claimed.collect();
         for claim in resume.live {
             self.claim(place, claim, out);
         }
         self.schedule_deferred(out);
+        // Only now is it known who waits: an attempt that is told to wait gives up.
+        for ask in claimed {
+            self.tell_waiting(place, ask.session, ask.request, out);
+        }
         self.arm_peer(place);
     }
 

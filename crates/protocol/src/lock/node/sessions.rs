@@ -94,6 +94,7 @@ impl LockNode {
             resumed: true,
             partial: None,
             sessions: BTreeSet::new(),
+            loose: BTreeSet::new(),
             carried: BTreeSet::new(),
             requests: 0,
             hold: 0,
@@ -124,13 +125,16 @@ impl LockNode {
         };
         peer.link = None;
         peer.partial = None;
+        for session in std::mem::take(&mut peer.loose) {
+            self.close_session(session);
+        }
         let waiting = self.requests_of(place, |entry| entry.grant.is_none());
         self.end_all(&waiting, End::Disconnected, out);
         self.arm_peer(place);
     }
 
     /// The requests that a client's connection carries and that pass a test.
-    fn requests_of(
+    pub(super) fn requests_of(
         &self,
         place: u32,
         test: impl Fn(&crate::lock::arbiter::Entry) -> bool,
@@ -238,6 +242,7 @@ impl LockNode {
             }
             self.end_all(&lapsed, End::Lapsed, out);
         }
+        self.ask_after(place, out);
         let Some(peer) = self.peers.get_mut(place) else {
             return;
         };
@@ -294,7 +299,8 @@ impl LockNode {
             return Err(Refusal::Size);
         }
         let keeper = self.peers.get(peer).ok_or(Refusal::Unfit)?;
-        if keeper.sessions.len() + keeper.carried.len() >= limits.sessions_per_client {
+        let kept = keeper.sessions.len() + keeper.carried.len() + keeper.loose.len();
+        if kept >= limits.sessions_per_client {
             return Err(Refusal::SessionLimit);
         }
         self.cover_ttl(peer, info.ttl, out);
@@ -312,10 +318,13 @@ impl LockNode {
             timer: None,
         });
         self.by_session.insert(info.session, place);
-        if !info.detached
-            && let Some(keeper) = self.peers.get_mut(peer)
-        {
-            keeper.sessions.insert(place);
+        if let Some(keeper) = self.peers.get_mut(peer) {
+            let kind = if info.detached {
+                &mut keeper.loose
+            } else {
+                &mut keeper.sessions
+            };
+            kind.insert(place);
         }
         self.arm_session(place);
         Ok(place)
@@ -359,7 +368,7 @@ impl LockNode {
         let session = self.sessions.get(place).expect("invariant: just seen");
         let lives_by_link = session.detached && !session.entered && !session.requests.is_empty();
         if self.session_deadline(session) <= self.now.mono && !lives_by_link {
-            self.expire(place, End::Expired, out);
+            self.expire_entered(place, out);
         } else if lives_by_link {
             // Its requests end with their connections; it is looked at again then.
             let at = self.now.mono + session.ttl;
@@ -368,6 +377,40 @@ impl LockNode {
             self.arm(at, Timer::Session(id));
         } else {
             self.arm_session(place);
+        }
+    }
+
+    /// Ends a session that was not renewed. Attempts of a detached one that have not entered
+    /// live by their gateways' links and stay.
+    fn expire_entered(&mut self, place: u32, out: &mut NodeEffects) {
+        let Some(session) = self.sessions.get(place) else {
+            return;
+        };
+        let entered = |request: &RequestNo| {
+            let grant = self
+                .entry(place, *request)
+                .and_then(|entry| entry.grant.as_ref());
+            grant.is_some_and(|grant| grant.entered)
+        };
+        let (gone, stay): (Vec<RequestNo>, Vec<RequestNo>) =
+            session.requests.keys().copied().partition(entered);
+        if !session.detached || stay.is_empty() {
+            self.expire(place, End::Expired, out);
+            return;
+        }
+        let gone: Vec<(u32, RequestNo)> = gone.iter().map(|number| (place, *number)).collect();
+        if !self.config.rules.has(Plant::SilentExpiry) {
+            for (_, number) in &gone {
+                self.tell_dead(place, Some(*number), out);
+            }
+        }
+        self.end_all(&gone, End::Expired, out);
+        let at = self.now.mono + self.config.times.link_ttl;
+        if let Some(session) = self.sessions.get_mut(place) {
+            session.entered = false;
+            session.timer = Some(at);
+            let id = session.id;
+            self.arm(at, Timer::Session(id));
         }
     }
 
@@ -399,6 +442,7 @@ impl LockNode {
         }
         if let Some(peer) = self.peers.get_mut(session.peer) {
             peer.sessions.remove(&place);
+            peer.loose.remove(&place);
         }
         self.forget_peer(session.peer);
     }

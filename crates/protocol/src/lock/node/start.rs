@@ -252,6 +252,13 @@ impl LockNode {
         if waited && recovery.tries.is_multiple_of(64) {
             self.event(NodeEvent::CannotRecover, out);
         }
+        self.ask_others(out);
+        self.arm(now + ASK_AGAIN, Timer::Node);
+        self.maybe_recovered(out);
+    }
+
+    /// Tells all others of this life, and asks what they know.
+    pub(super) fn ask_others(&self, out: &mut NodeEffects) {
         for node in self.config.quorums.all() {
             if node != self.id {
                 let ask = Message::Recover {
@@ -261,8 +268,6 @@ impl LockNode {
                 out.send(To::Node(node), ask);
             }
         }
-        self.arm(now + ASK_AGAIN, Timer::Node);
-        self.maybe_recovered(out);
     }
 
     pub(super) fn answer_recovery(
