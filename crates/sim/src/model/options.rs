@@ -28,7 +28,7 @@ pub struct ModelOptions {
     pub max_bypass: u32,
     /// Which protocol.
     pub protocol: Protocol,
-    /// How often each requester enters.
+    /// How often each requester enters; zero is twice, and once if there are faults to explore.
     pub entries: u32,
     /// Whether each requester uses a quorum of its own, where there are several. Otherwise all
     /// start with the quorum that the lock's name picks, as in the service.
@@ -56,7 +56,7 @@ impl Default for ModelOptions {
             max_inside: 0,
             max_bypass: 16,
             protocol: Protocol::Parallel,
-            entries: 1,
+            entries: 0,
             spread: false,
             notes: false,
             cancels: 0,
@@ -112,6 +112,16 @@ impl ModelOptions {
         };
         config.policies = vec![(NAME.as_bytes().to_vec(), policy)];
         Ok(Arc::new(config))
+    }
+
+    /// How often each requester enters.
+    pub(super) fn rounds(&self) -> u16 {
+        let faults = self.cancels > 0 || self.expiries > 0 || self.crashes > 0;
+        match self.entries {
+            0 if faults => 1,
+            0 => 2,
+            entries => u16::try_from(entries).unwrap_or(u16::MAX),
+        }
     }
 
     /// The limit of holders per node.

@@ -56,12 +56,13 @@ pub(super) fn state(state: &State, space: &Space) -> Option<Broken> {
     for (place, (a, first)) in inside.iter().enumerate() {
         for (b, second) in &inside[place + 1..] {
             if first.group != second.group && !excused(state, (*a, first), (*b, second)) {
+                let modes = (space.options.mode(*a), space.options.mode(*b));
                 let what = format!(
                     "c{} ({}) and c{} ({}) are inside together",
                     a + 1,
-                    first.group,
+                    modes.0,
                     b + 1,
-                    second.group
+                    modes.1
                 );
                 return Some(("exclusion", what));
             }

@@ -196,7 +196,8 @@ impl Space {
             options: options.clone(),
             now: Now {
                 mono: Instant::from_nanos(1_000_000_000),
-                wall: Wall(1_000_000_000_000),
+                // Small tokens read better in traces.
+                wall: Wall(1_000),
             },
             width,
             name: Name::new(NAME),

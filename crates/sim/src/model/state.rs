@@ -1,7 +1,7 @@
 //! A state of the whole system, and what can happen next.
 
 use conclave_protocol::id::{GrantNo, NodeId};
-use conclave_protocol::lock::{Ended, Fence, Message};
+use conclave_protocol::lock::{Ended, Fence, GrantRef, Message};
 
 use super::options::ModelOptions;
 use super::properties::Broken;
@@ -81,7 +81,7 @@ impl State {
         let pairs = nodes.len() * clients.len();
         let seat = Seat {
             stage: Stage::Idle,
-            asks: u16::try_from(options.entries).unwrap_or(u16::MAX),
+            asks: options.rounds(),
             attempt: 0,
             open: 0,
         };
@@ -384,8 +384,17 @@ impl State {
             numbers.sort_unstable();
             numbers.dedup();
         }
-        let Scratch { numbers, bytes } = scratch;
+        let Scratch {
+            numbers,
+            bytes,
+            literal,
+        } = scratch;
+        let literal = *literal;
         let rank = |pair: u16, number: u64, bytes: &mut Vec<u8>| {
+            if literal {
+                bytes.extend_from_slice(&number.to_le_bytes());
+                return;
+            }
             // The same count serves both kinds: how many grants are not above the number.
             let known = &numbers[usize::from(pair)];
             bytes.push(known.partition_point(|other| *other <= number) as u8);
@@ -504,6 +513,8 @@ impl State {
 pub(super) struct Scratch {
     numbers: Vec<Vec<u64>>,
     bytes: Vec<u8>,
+    /// Whether numbers count as they are: only a test of the ranks wants that.
+    pub(super) literal: bool,
 }
 
 /// A message in a trace.
@@ -516,18 +527,12 @@ fn words(message: &Message) -> String {
             floor,
             limit,
             ..
-        } => format!(
-            "{kind} {} grant {} floor {floor} limit {limit}",
-            grant.request, grant.grant
-        ),
+        } => format!("{kind} {} floor {floor} limit {limit}", named(grant)),
         Message::Inquire(grant) | Message::Yield(grant) | Message::Noted(grant) => {
-            format!("{kind} {} grant {}", grant.request, grant.grant)
+            format!("{kind} {}", named(grant))
         }
         Message::Raise { grant, token } | Message::Raised { grant, token } => {
-            format!(
-                "{kind} {} grant {} token {token}",
-                grant.request, grant.grant
-            )
+            format!("{kind} {} token {token}", named(grant))
         }
         Message::Done { request, token, .. } => match token {
             Some(token) => format!("{kind} {request} token {token}"),
@@ -535,4 +540,9 @@ fn words(message: &Message) -> String {
         },
         _ => kind.to_owned(),
     }
+}
+
+/// A grant in a trace; the upper half of its number is the node's life.
+fn named(grant: &GrantRef) -> String {
+    format!("{} grant {}", grant.request, grant.grant.0 as u32)
 }
