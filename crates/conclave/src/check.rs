@@ -75,9 +75,9 @@ pub(crate) struct Lock {
     /// Each requester uses a quorum of its own where there are several, instead of all the same
     #[arg(long)]
     spread: bool,
-    /// Holders announce their hold at once
+    /// Leave out the messages with which holders announce their hold: fewer states
     #[arg(long)]
-    notes: bool,
+    no_notes: bool,
     /// Give up after so many states
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -140,7 +140,7 @@ impl Lock {
             },
             entries: self.entries,
             spread: self.spread,
-            notes: self.notes,
+            notes: !self.no_notes,
             cancels: self.cancels,
             expiries: self.expiries,
             crashes: self.crashes,

@@ -241,7 +241,10 @@ fn a_planted_bug_is_found_and_its_replay_shows_the_same() {
         "{property}"
     );
     let seed = format!("seed={}", finding["seed"]);
-    assert!(told.lines().any(|line| line.trim().starts_with(&seed)), "{told}");
+    assert!(
+        told.lines().any(|line| line.trim().starts_with(&seed)),
+        "{told}"
+    );
 
     let found = json(
         &[
@@ -255,6 +258,11 @@ fn a_planted_bug_is_found_and_its_replay_shows_the_same() {
         0,
     );
     assert_eq!(found["plants"][0]["seed"], finding["seed"]);
+    assert_eq!(
+        found["plants"][0]["without"],
+        Value::Null,
+        "the world itself holds"
+    );
     let table = ends(
         &[
             "sim",
@@ -387,7 +395,7 @@ fn wrong_values_are_refused_in_one_line() {
     for arguments in [
         &["sim", "run", "--protocol", "paxos"][..],
         &["sim", "run", "--system", "majority("],
-        &["sim", "run", "--system", "masking(9, b=2)"],
+        &["sim", "run", "--system", "threshold(4, 2)"],
         &["sim", "run", "--system", "file(nothing.txt)"],
         &["sim", "run", "--clients", "0"],
         &["sim", "run", "--clients", "100001"],

@@ -93,7 +93,9 @@ fn as_json(report: &FuzzReport) -> Value {
 fn lines(token: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for option in token.split(';') {
-        let full = lines.last().is_some_and(|line| line.len() + option.len() > 90);
+        let full = lines
+            .last()
+            .is_some_and(|line| line.len() + option.len() > 90);
         if full {
             lines.push(String::new());
         }

@@ -277,7 +277,7 @@ mod tests {
             "reset=1e300",
             "clients=100000;system=majority(1001)",
             "system=majority(99999);crash=1;clients=1",
-            "system=masking(9, b=2)",
+            "system=threshold(4, 2)",
             "system=majority(",
             "clients=0",
         ] {

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use conclave_protocol::lock::{Plant, Protocol};
-use conclave_sim::{Fuzz as What, FuzzReport};
+use conclave_sim::fuzz::run_caught;
+use conclave_sim::{Fuzz as What, FuzzReport, Options};
 use serde_json::{Value, json};
 
 use super::Seeds;
@@ -30,6 +31,8 @@ struct Searched {
     plant: Plant,
     report: FuzzReport,
     took: Duration,
+    /// What the same world breaks without the bug: nothing, or the search has proved nothing.
+    control: Option<&'static str>,
 }
 
 impl Plants {
@@ -77,10 +80,12 @@ impl Plants {
             };
             let start = Instant::now();
             let report = search(&what, self.json, plant.name());
+            let took = start.elapsed();
             let one = Searched {
+                control: control(&report),
                 plant,
                 report,
-                took: start.elapsed(),
+                took,
             };
             if !self.json {
                 output::line(one.row())?;
@@ -91,8 +96,7 @@ impl Plants {
             let plants: Vec<Value> = searched.iter().map(Searched::as_json).collect();
             output::json(&json!({ "plants": plants }))?;
         }
-        let missed = searched.iter().any(|one| one.report.violations.is_empty());
-        if missed {
+        if !searched.iter().all(Searched::is_proved) {
             return Err(Failure::Violation);
         }
         Ok(())
@@ -107,16 +111,33 @@ fn as_json(plant: Plant) -> Value {
     })
 }
 
+/// Runs the world that found a bug once more without it.
+fn control(report: &FuzzReport) -> Option<&'static str> {
+    let finding = report.violations.first()?;
+    let mut options: Options = finding.replay.parse().ok()?;
+    options.plant = None;
+    run_caught(&options).violation.map(|broken| broken.property)
+}
+
 impl Searched {
+    /// Whether the bug, and nothing else, was found.
+    fn is_proved(&self) -> bool {
+        !self.report.violations.is_empty() && self.control.is_none()
+    }
+
     fn row(&self) -> String {
         let (name, what) = (self.plant.name(), self.plant.what());
         let seconds = self.took.as_secs_f64();
-        let rate = super::short(self.report.runs as f64 / seconds.max(1e-9));
         let found = match self.report.violations.first() {
             Some(finding) => format!("`{}` | {}", finding.property, finding.seed),
             None => "not found | -".to_owned(),
         };
-        format!("| `{name}` | {what} | {found} | {rate} | {seconds:.2} s |")
+        let control = match (self.control, self.is_proved()) {
+            (Some(property), _) => format!("also breaks `{property}`"),
+            (None, true) => "holds".to_owned(),
+            (None, false) => "-".to_owned(),
+        };
+        format!("| `{name}` | {what} | {found} | {seconds:.2} s | {control} |")
     }
 
     fn as_json(&self) -> Value {
@@ -126,6 +147,7 @@ impl Searched {
             "seed": finding.map(|finding| finding.seed),
             "property": finding.map(|finding| finding.property.clone()),
             "replay": finding.map(|finding| finding.replay.clone()),
+            "without": self.control,
             "runs": self.report.runs,
             "seconds": self.took.as_secs_f64(),
         });
