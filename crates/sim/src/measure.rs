@@ -40,9 +40,9 @@ const KINDS: [&str; 28] = [
     "CARRIED",
 ];
 
-/// Kinds that keep connections and sessions and tell positions: counted apart from the messages
-/// of an entry.
-const APART: [&str; 9] = [
+/// Kinds that keep connections, sessions and nodes, and tell positions: counted apart from the
+/// messages of an entry.
+const APART: [&str; 11] = [
     "HELLO",
     "RESUME",
     "OPEN",
@@ -52,6 +52,8 @@ const APART: [&str; 9] = [
     "QUEUED",
     "NOTED",
     "BEAT",
+    "RECOVER",
+    "RECOVERED",
 ];
 
 fn kind_place(message: &Message) -> usize {
@@ -271,8 +273,8 @@ impl Meter {
 pub struct Measures {
     /// How often a lock was entered.
     pub entries: u64,
-    /// Messages per entry, without those that keep connections and sessions (handshake,
-    /// heartbeats, notices of entry) and without told positions.
+    /// Messages per entry, without those that keep connections, sessions and nodes (handshake,
+    /// heartbeats, notices of entry, recovery) and without told positions.
     pub messages_per_entry: f64,
     /// All messages of the run by kind.
     pub messages_by_kind: BTreeMap<&'static str, u64>,

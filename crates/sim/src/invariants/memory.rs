@@ -126,9 +126,10 @@ impl Memory {
             {
                 let view = eyes.view(node, name).unwrap_or_default();
                 let stray = view.entries.iter().find(|entry| {
-                    let waits = entry.grant == GrantNo(0);
-                    if waits {
-                        idle
+                    // What waiting requests hold is theirs; if they wait for ever, that is
+                    // another property.
+                    if entry.grant == GrantNo(0) || entry.entered.is_none() {
+                        idle && !used(&book, node, entry)
                     } else {
                         !used(&book, node, entry)
                     }
@@ -164,6 +165,13 @@ impl Checker for Memory {
             Fact::Granted { node, ask, .. }
             | Fact::Reclaimed { node, ask, .. }
             | Fact::NodeEnded { node, ask, .. } => self.changed(at, *node, ask, eyes),
+            Fact::NodeUp { node } => {
+                // What a node finds on its disk starts with a full life.
+                if let Some(touched) = self.nodes.get_mut(node.index()) {
+                    touched.locks.values_mut().for_each(|last| *last = at);
+                }
+                Ok(())
+            }
             Fact::Healed => {
                 self.healed = Some(at);
                 Ok(())

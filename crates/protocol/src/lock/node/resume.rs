@@ -202,6 +202,8 @@ impl LockNode {
         let buried = (claim.ask.session, claim.ask.request);
         let free = free && !self.tombs.contains_key(&buried);
         // No limit above the ceiling ever left the node, so a larger token is a lie.
-        pausing && claim.fresh && free && token <= self.disk.ceiling()
+        // A handle may have been released through another gateway: it does not reclaim.
+        let attached = claim.ask.bond == Bond::Attached;
+        pausing && attached && claim.fresh && free && token <= self.disk.ceiling()
     }
 }
