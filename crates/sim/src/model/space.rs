@@ -429,10 +429,10 @@ impl Space {
         let asked = asked.collect();
         let broken = properties::node(index, &view, self.options.limit());
         self.nodes.push(NodeLocal {
-            asked,
             machine,
             written,
             form,
+            asked,
             broken,
         });
         let place = (self.nodes.len() - 1) as u32;

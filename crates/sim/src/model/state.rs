@@ -458,7 +458,7 @@ impl State {
 
     /// Who went in or out since an earlier state, in words.
     pub(super) fn news(&self, before: &Self, space: &Space) -> String {
-        let mut news = String::new();
+        let mut news = Vec::new();
         for client in 0..self.clients.len() {
             let (was, is) = (before.seats[client].stage, self.seats[client].stage);
             let name = client + 1;
@@ -466,13 +466,13 @@ impl State {
                 (Stage::Waiting, Stage::Inside) => {
                     let token = self.holding(client, space).map(|holding| holding.token);
                     let token = token.unwrap_or_default();
-                    news += &format!("; c{name} enters with token {token}");
+                    news.push(format!("; c{name} enters with token {token}"));
                 }
-                (Stage::Inside, Stage::Idle) => news += &format!("; c{name} is out"),
+                (Stage::Inside, Stage::Idle) => news.push(format!("; c{name} is out")),
                 _ => {}
             }
         }
-        news
+        news.concat()
     }
 
     /// An action in words, as it would happen in this state.
