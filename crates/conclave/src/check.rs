@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use conclave_protocol::lock::Protocol;
-use conclave_sim::model::{ModelOptions, ModelReport, ModelViolation, check};
+use conclave_sim::model::{ModelError, ModelOptions, ModelReport, ModelViolation, check};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
@@ -75,9 +75,9 @@ pub(crate) struct Lock {
     /// Each requester uses a quorum of its own where there are several, instead of all the same
     #[arg(long)]
     spread: bool,
-    /// Leave out the messages with which holders announce their hold: fewer states
-    #[arg(long)]
-    no_notes: bool,
+    /// Whether holders announce their hold at once: one search each way, or only one of them
+    #[arg(long, value_enum, default_value = "both")]
+    notes: Notes,
     /// Give up after so many states
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -99,20 +99,39 @@ enum How {
     Serial,
 }
 
+/// Whether holders announce their hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Notes {
+    /// Only searches in which they do
+    With,
+    /// Only searches in which they do not
+    Without,
+    /// One after the other: each hides what the other shows
+    Both,
+}
+
 impl Lock {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let options = self.options()?;
+        let mut options = self.options()?;
         let progress = (!self.json).then(|| Progress::new("exploring"));
-        let report = check(&options, &mut |step| {
-            if let Some(progress) = &progress {
-                let states = thousands(step.states as u64);
-                progress.say(&format!("{states} states, depth {}", step.depth));
-                let seen = step.states.saturating_sub(step.frontier);
-                progress.set(seen as u64, step.states as u64);
+        let mut report = ModelReport {
+            exhausted: true,
+            ..ModelReport::default()
+        };
+        for notes in [false, true] {
+            let left_out = if notes { Notes::Without } else { Notes::With };
+            if self.notes == left_out || !report.violations.is_empty() {
+                continue;
             }
-        });
+            options.notes = notes;
+            let found = explore(&options, progress.as_ref()).map_err(Failure::input)?;
+            report.states += found.states;
+            report.transitions += found.transitions;
+            report.exhausted &= found.exhausted;
+            report.depth = report.depth.max(found.depth);
+            report.violations.extend(found.violations);
+        }
         drop(progress);
-        let report = report.map_err(Failure::input)?;
         if self.json {
             output::json(&as_json(&report))?;
         } else {
@@ -140,7 +159,7 @@ impl Lock {
             },
             entries: self.entries,
             spread: self.spread,
-            notes: !self.no_notes,
+            notes: false,
             cancels: self.cancels,
             expiries: self.expiries,
             crashes: self.crashes,
@@ -148,6 +167,17 @@ impl Lock {
             plant,
         })
     }
+}
+
+fn explore(options: &ModelOptions, progress: Option<&Progress>) -> Result<ModelReport, ModelError> {
+    check(options, &mut |step| {
+        if let Some(progress) = progress {
+            let states = thousands(step.states as u64);
+            progress.say(&format!("{states} states, depth {}", step.depth));
+            let seen = step.states.saturating_sub(step.frontier);
+            progress.set(seen as u64, step.states as u64);
+        }
+    })
 }
 
 fn as_json(report: &ModelReport) -> Value {

@@ -60,9 +60,7 @@ impl Plants {
         };
         let mut searched = Vec::new();
         if !self.json {
-            output::line(
-                "| planted bug | what is wrong | found as | seed | runs a second | time |",
-            )?;
+            output::line("| planted bug | what is wrong | found as | seed | time | without it |")?;
             output::line("|---|---|---|---|---|---|")?;
         }
         for plant in plants {

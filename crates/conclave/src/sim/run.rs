@@ -50,7 +50,7 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value = "none")]
     faults: Faults,
     /// The seed of all chance
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// How many seconds of virtual time clients go on asking
     #[arg(long, value_name = "S", default_value_t = 10)]
