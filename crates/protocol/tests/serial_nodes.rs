@@ -197,6 +197,8 @@ fn world() -> Nodes {
     }
     nodes.heard.clear();
     nodes.events.clear();
+    // What nodes ask each other when they start is not looked at here.
+    nodes.between.clear();
     nodes
 }
 

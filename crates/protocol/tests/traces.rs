@@ -26,7 +26,7 @@ fn every_trace_is_as_written() {
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
-    assert!(files.len() >= 19, "only {} traces", files.len());
+    assert!(files.len() >= 27, "only {} traces", files.len());
     let update = std::env::var_os("UPDATE").is_some();
     let mut wrong = Vec::new();
     for file in files {
@@ -273,6 +273,14 @@ impl Stage {
                 cluster.deliver_one(client, node, up);
             }),
             ["deliver", way, "all"] => self.each_way(way, Cluster::deliver_all),
+            ["hold", way] if between(way).is_some() => {
+                let (from, to) = between(way).unwrap();
+                self.cluster().stall_nodes(from, to, true);
+            }
+            ["let", way] if between(way).is_some() => {
+                let (from, to) = between(way).unwrap();
+                self.cluster().stall_nodes(from, to, false);
+            }
             ["hold", way] => self.each_way(way, |cluster, client, node, up| {
                 cluster.wires.stall(client, node, up, true);
             }),
@@ -453,6 +461,13 @@ impl Stage {
     }
 }
 
+/// The two nodes of a way like `n1->n2`.
+fn between(way: &str) -> Option<(usize, usize)> {
+    let (from, to) = way.split_once("->")?;
+    let node = |word: &str| word.strip_prefix('n')?.parse::<usize>().ok();
+    Some((node(from)? - 1, node(to)? - 1))
+}
+
 fn span(text: &str) -> Duration {
     let (value, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap());
     let value: u64 = value.parse().unwrap();
@@ -472,6 +487,10 @@ fn planted_bugs_show_in_their_traces() {
         ("g05_refill_after_cancel.txt", "literal-refill"),
         ("g07_locked_of_an_old_request.txt", "no-request-on-locked"),
         ("g08_late_bytes.txt", "no-conn-check"),
+        (
+            "gs3_unlock_overtakes_request.txt",
+            "serial-unlock-without-request",
+        ),
         ("t1_paused_holder_is_fenced.txt", "no-floor-on-expiry"),
         ("t2_restart_pauses_then_serves.txt", "pause-too-short"),
         ("t3_lost_disk.txt", "amnesia-zero-floor"),

@@ -13,7 +13,7 @@ use crate::net::exponential;
 pub(crate) struct Disk {
     /// What is durable; none if it was never written or is lost.
     durable: Option<Stored>,
-    /// Whether a node was ever started with it.
+    /// Whether a node ever served with it: until then its operator starts it as new.
     used: bool,
     /// Written, not yet durable.
     pending: VecDeque<Record>,
@@ -30,13 +30,16 @@ impl Disk {
     pub(crate) fn start(&mut self) -> Start {
         self.done = 0;
         self.writing = 0;
-        let first = !self.used;
-        self.used = true;
         match &self.durable {
+            _ if !self.used => Start::Init,
             Some(stored) => Start::Disk(stored.clone()),
-            None if first => Start::Init,
             None => Start::Lost,
         }
+    }
+
+    /// Its node takes messages from now on.
+    pub(crate) fn serves(&mut self) {
+        self.used = true;
     }
 
     /// Takes the records of one step.
@@ -107,6 +110,7 @@ impl Disk {
 
     /// Everything on it is gone.
     pub(crate) fn lose(&mut self) {
+        self.used = true;
         self.durable = None;
         self.pending.clear();
         self.held.clear();
@@ -158,6 +162,7 @@ mod tests {
             disk.write([Record::Incarnation(Incarnation(1))]);
             disk.sync(1, 0.0, &mut Prng::new(seed));
             disk.synced();
+            disk.serves();
             disk.write((1..=3).map(|token| Record::Ceiling(Token(token))));
             disk.hold(envelope(1));
             disk.crash(&mut Prng::new(seed));

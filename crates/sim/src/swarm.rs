@@ -225,6 +225,13 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
         }
         Plant::ValidityFromReply | Plant::NoDriftMargin => {
             options.latency = Latency::Uniform(1_000_000, 40_000_000);
+            // Links must still live through a round trip, or nothing ever ends.
+            options.spread = 1.0;
+            options.link_ttl_ms = 800;
+            options.heartbeat_ms = 200;
+            options.ttl_low_ms = 500;
+            options.ttl_high_ms = 500;
+            options.ttl_max_ms = 1000;
             options.drift_ppm = 100_000;
             options.stall = 6.0;
             options.partition = 2.0;

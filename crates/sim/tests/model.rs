@@ -1,7 +1,7 @@
 //! The model checker exhausts small systems without a violation, and finds planted bugs.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use conclave_protocol::lock::Plant;
+use conclave_protocol::lock::{Plant, Protocol};
 use conclave_sim::model::{ModelError, ModelOptions, ModelReport, check};
 
 /// Three requesters that enter once each.
@@ -85,6 +85,42 @@ fn two_quorums_that_share_one_node_survive_an_expiry() {
     holds(&options, 1_000);
 }
 
+/// The system over which a published form of the serial protocol breaks exclusion: a request
+/// that comes again while its last round is still locked must wait.
+#[test]
+fn serial_locks_hold_in_every_state() {
+    let serial = ModelOptions {
+        protocol: Protocol::Serial,
+        ..small()
+    };
+    holds(&serial, 800);
+    let groups = ModelOptions {
+        groups: 2,
+        ..serial.clone()
+    };
+    holds(&groups, 1_000);
+    let two = ModelOptions {
+        system: "expr(1*3 + 2*3)".to_owned(),
+        requesters: 2,
+        entries: 3,
+        spread: true,
+        ..serial
+    };
+    holds(&two, 1_000);
+    for (cancels, expiries, crashes) in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
+        let faults = ModelOptions {
+            entries: 2,
+            cancels,
+            expiries,
+            crashes,
+            ..two.clone()
+        };
+        holds(&faults, 1_000);
+    }
+    let cancels = ModelOptions { cancels: 1, ..two };
+    finds("serial-unlock-without-request", "admission", cancels);
+}
+
 /// The bug is found, as a violation of this property, with a trace.
 fn finds(plant: &str, property: &str, options: ModelOptions) {
     let options = ModelOptions {
@@ -132,6 +168,12 @@ fn planted_bugs_are_found() {
     finds("silent-expiry", "deadlock", expiry);
     let expiries = ModelOptions { expiries: 2, ..two };
     finds("no-floor-on-expiry", "admission", expiries);
+}
+
+/// It takes one expiry to force a raise, and another to make the raise come too late at the only
+/// node that the next holder shares.
+#[test]
+fn an_entry_before_its_raise_is_found() {
     let apart = ModelOptions {
         system: "expr(1*3 + 2*3)".to_owned(),
         spread: true,

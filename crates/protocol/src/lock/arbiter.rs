@@ -202,6 +202,10 @@ impl Arbiter {
     pub(super) fn insert(&mut self, entry: Entry) {
         debug_assert!(self.get(entry.ask.session, entry.ask.request).is_none());
         self.granted += u32::from(entry.grant.is_some());
+        if self.entries.capacity() == 0 {
+            // Most locks only ever have one request: room for four would cost twice the rest.
+            self.entries.reserve_exact(1);
+        }
         let place = self
             .entries
             .partition_point(|other| other.rank < entry.rank);
@@ -215,7 +219,7 @@ impl Arbiter {
         self.granted -= u32::from(entry.grant.is_some());
         if self.entries.is_empty() {
             // An idle lock keeps no room for a crowd that is gone.
-            self.entries.shrink_to(4);
+            self.entries.shrink_to(1);
         }
         Some(entry)
     }

@@ -69,7 +69,7 @@ impl Cluster {
         };
         let mut cluster = Self {
             now,
-            nodes: Vec::new(),
+            nodes: (0..nodes).map(|_| None).collect(),
             disks: vec![Stored::default(); nodes],
             written: vec![0; nodes],
             lags: vec![Duration::ZERO; nodes],
@@ -82,7 +82,6 @@ impl Cluster {
             config,
         };
         for index in 0..nodes {
-            cluster.nodes.push(None);
             cluster.start_node(index, Start::Init);
         }
         for _ in 0..clients {

@@ -26,6 +26,9 @@ pub(crate) struct Wires {
     /// Stalled directions: client, node, up.
     stalled: Vec<(usize, usize, bool)>,
     silent: Vec<usize>,
+    /// Stalled ways between nodes, and what waits there.
+    stalled_nodes: Vec<(usize, usize)>,
+    between: VecDeque<(usize, usize, Message)>,
 }
 
 impl Wires {
@@ -170,11 +173,32 @@ impl Cluster {
     pub(crate) fn sent_by_node(&mut self, from: usize, to: To, message: Message) {
         match to {
             To::Link(link) => self.wires.push_down(link, message),
+            To::Node(node) if self.wires.stalled_nodes.contains(&(from, node.index())) => {
+                let waiting = (from, node.index(), message);
+                self.wires.between.push_back(waiting);
+            }
             To::Node(node) => {
                 if let Some(trace) = &mut self.trace {
                     trace.between(from, node.index(), &message);
                 }
                 self.node(node.index(), NodeInput::Peer(NodeId::at(from), message));
+            }
+        }
+    }
+
+    /// Stalls the way from one node to another, or lets what waits there arrive.
+    pub(crate) fn stall_nodes(&mut self, from: usize, to: usize, stall: bool) {
+        self.wires.stalled_nodes.retain(|way| *way != (from, to));
+        if stall {
+            self.wires.stalled_nodes.push((from, to));
+            return;
+        }
+        let all = std::mem::take(&mut self.wires.between);
+        for (one, other, message) in all {
+            if (one, other) == (from, to) {
+                self.sent_by_node(one, To::Node(NodeId::at(other)), message);
+            } else {
+                self.wires.between.push_back((one, other, message));
             }
         }
     }

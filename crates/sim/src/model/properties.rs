@@ -1,8 +1,9 @@
 //! What must hold in every state.
 
 use conclave_protocol::id::GrantNo;
-use conclave_protocol::lock::LockView;
+use conclave_protocol::lock::{LockView, Protocol};
 
+use super::options::ModelOptions;
 use super::space::{Holding, Space};
 use super::state::{Stage, State};
 
@@ -10,7 +11,8 @@ use super::state::{Stage, State};
 pub(super) type Broken = (&'static str, String);
 
 /// What one node must keep to by itself.
-pub(super) fn node(index: usize, view: &LockView, limit: u32) -> Option<Broken> {
+pub(super) fn node(index: usize, view: &LockView, options: &ModelOptions) -> Option<Broken> {
+    let limit = options.limit();
     let node = index + 1;
     let granted = view.entries.iter().filter(|entry| entry.grant > GrantNo(0));
     let count = granted.clone().count();
@@ -32,7 +34,9 @@ pub(super) fn node(index: usize, view: &LockView, limit: u32) -> Option<Broken> 
             format!("n{node} has requests and granted none"),
         ));
     }
-    if !view.has_priority && granted.clone().any(|entry| !entry.inquired) {
+    // The serial protocol never asks a grant back.
+    let asks_back = options.protocol == Protocol::Parallel;
+    if asks_back && !view.has_priority && granted.clone().any(|entry| !entry.inquired) {
         return Some((
             "structure",
             format!("n{node} lets a grant stand in the way of a better request"),

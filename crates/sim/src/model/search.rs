@@ -60,6 +60,8 @@ fn prepare(options: &ModelOptions, config: &Arc<Config>) -> Result<(State, Space
             state.warm_up(client, round, &mut space);
         }
     }
+    space.let_beats_be_due();
+    state.beat(&mut space);
     for client in 0..options.requesters {
         state.apply(Action::Ask(client as u8), &mut space);
         space.learn_session(state.clients[client]);

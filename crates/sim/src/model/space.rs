@@ -10,7 +10,7 @@ use std::time::Duration;
 use conclave_protocol::id::{ClientId, GrantNo, Key, LinkId, Name, NodeId, SessionId, Token};
 use conclave_protocol::lock::{
     Acquire, Canon, ClientEffects, ClientEvent, ClientInput, Config, End, Ended, Group, LockClient,
-    LockNode, Message, NodeEffects, NodeEvent, NodeInput, Plant, Start, To,
+    LockNode, Message, NodeEffects, NodeEvent, NodeInput, Plant, Protocol, Start, To,
 };
 use conclave_protocol::table::Table;
 use conclave_protocol::{Instant, Machine, Now, Wall};
@@ -39,6 +39,8 @@ pub(super) enum In {
     Warm(u16),
     /// Leave it.
     Cool(u16),
+    /// Send the heartbeats that are due.
+    Beat,
 }
 
 /// Where a message goes.
@@ -142,6 +144,9 @@ pub(super) struct Space {
 /// How long the sessions live; time stands still, so any length does.
 const TTL: Duration = Duration::from_secs(10);
 
+/// Longer than the pace of heartbeats, shorter than every lease.
+const BEATS_DUE: Duration = Duration::from_millis(300);
+
 /// Collects a canonical form.
 struct Scribe<'a> {
     slots: &'a mut Vec<SessionId>,
@@ -190,6 +195,11 @@ impl Canon for Scribe<'_> {
 }
 
 impl Space {
+    /// Time passes once, so that heartbeats are due, and then stands still for ever.
+    pub(super) fn let_beats_be_due(&mut self) {
+        self.now.mono = self.now.mono + BEATS_DUE;
+    }
+
     /// No local states yet.
     pub(super) fn new(options: &ModelOptions, width: usize) -> Self {
         Self {
@@ -346,7 +356,7 @@ impl Space {
                 ClientInput::Acquire(warm_key(round), wish)
             }
             In::Cool(round) => ClientInput::Release(warm_key(round)),
-            In::Peer(..) | In::Closed(_) | In::Expire(_) => ClientInput::Wake,
+            In::Beat | In::Peer(..) | In::Closed(_) | In::Expire(_) => ClientInput::Wake,
         };
         let mut machine = self.clients[local as usize].machine.clone();
         let mut out = ClientEffects::new();
@@ -427,7 +437,7 @@ impl Space {
         let view = machine.view(&self.name).unwrap_or_default();
         let asked = view.entries.iter().map(|entry| entry.ask.session);
         let asked = asked.collect();
-        let broken = properties::node(index, &view, self.options.limit());
+        let broken = properties::node(index, &view, &self.options);
         self.nodes.push(NodeLocal {
             machine,
             written,
@@ -518,11 +528,13 @@ impl Space {
     }
 
     /// Whether a message changes nothing that any step reads, whatever the client does before or
-    /// after: it may then be handed over as soon as it is next in line. QUEUED tells only the
-    /// caller and the hedging timer; a planted bug makes requesters listen to it.
+    /// after: it may then be handed over as soon as it is next in line. In the
+    /// parallel protocol QUEUED tells only the caller and the hedging timer; a planted bug makes
+    /// requesters listen to it.
     pub(super) fn is_idle_talk(&self, mail: u32) -> bool {
         let queued = matches!(self.mails[mail as usize].message, Message::Queued { .. });
-        queued && self.options.plant != Some(Plant::FailedRule)
+        let parallel = self.options.protocol == Protocol::Parallel;
+        queued && parallel && self.options.plant != Some(Plant::FailedRule)
     }
 }
 

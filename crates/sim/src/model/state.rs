@@ -456,6 +456,15 @@ impl State {
         }
     }
 
+    /// Sends the heartbeats that are due and has them answered: nodes then are known to know
+    /// everyone's session.
+    pub(super) fn beat(&mut self, space: &mut Space) {
+        for client in 0..self.clients.len() {
+            self.client_step(client, In::Beat, space);
+        }
+        self.drain(space);
+    }
+
     /// Who went in or out since an earlier state, in words.
     pub(super) fn news(&self, before: &Self, space: &Space) -> String {
         let mut news = Vec::new();

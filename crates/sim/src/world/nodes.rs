@@ -119,6 +119,7 @@ impl World<'_> {
             return;
         }
         process.ready = true;
+        process.disk.serves();
         if self.watched {
             self.tell(&Fact::NodeUp { node: NodeId(node) });
         }

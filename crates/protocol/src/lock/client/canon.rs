@@ -3,6 +3,7 @@
 use super::LockClient;
 use super::link::{Link, LinkState};
 use super::request::{Member, Phase, Requester};
+use super::serial::Journey;
 use crate::id::{NodeId, SessionId, Token};
 use crate::lock::canon::{Canon, session, whole};
 use crate::lock::plant::Plant;
@@ -52,7 +53,13 @@ impl LockClient {
         // Only a planted bug reads it; without the bug it would double the states.
         let told = self.config.rules.has(Plant::FailedRule) && request.was_told_to_wait();
         canon.plain(u64::from(told));
-        whole(&request.first_target(), canon);
+        whole(&request.target, canon);
+        let journey = match request.journey {
+            Journey::None => 0,
+            Journey::Prepared => 1,
+            Journey::OnItsWay => 2,
+        };
+        canon.plain(journey);
         match &request.phase {
             Phase::Starting => canon.plain(0),
             Phase::Trying => canon.plain(1),

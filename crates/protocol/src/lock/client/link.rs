@@ -111,9 +111,20 @@ impl Link {
     /// What it keeps for the node, in canonical form.
     pub(super) fn canon_lists<C: Canon>(&self, canon: &mut C) {
         canon.plain(self.conn.0);
+        canon.plain(self.last_beat);
+        canon.plain(self.answered);
+        canon.plain(self.beats.len() as u64);
+        for (beat, _) in &self.beats {
+            canon.plain(*beat);
+        }
         whole(&self.opened, canon);
         whole(&self.requests, canon);
         whole(&self.outbox, canon);
+        canon.plain(self.done.len() as u64);
+        for (beat, done) in &self.done {
+            canon.plain(*beat);
+            whole(&(done.session, done.request), canon);
+        }
     }
 
     /// Whether the node is being told that a request is over.

@@ -162,11 +162,6 @@ impl Requester {
         }
     }
 
-    /// The quorum asked first.
-    pub(super) fn first_target(&self) -> &[NodeId] {
-        &self.target
-    }
-
     /// Whether a node said that it must wait.
     pub(super) fn was_told_to_wait(&self) -> bool {
         self.told_to_wait

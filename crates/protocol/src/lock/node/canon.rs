@@ -3,7 +3,7 @@
 use super::LockNode;
 use crate::id::{ClientId, GrantNo, RequestNo, SessionId};
 use crate::lock::arbiter::Entry;
-use crate::lock::canon::{Canon, session, whole};
+use crate::lock::canon::{Canon, carried, session, whole};
 use crate::lock::plant::Plant;
 
 impl LockNode {
@@ -82,6 +82,12 @@ impl LockNode {
         whole(&entry.ask.priority.t, canon);
         canon.plain(u64::from(entry.inside()));
         canon.plain(entry.hint.0);
+        canon.plain(u64::from(entry.reference));
+        canon.plain(u64::from(entry.way.is_some()));
+        if let Some(way) = &entry.way {
+            whole(&way.route, canon);
+            carried(entry.ask.session, &way.before, canon);
+        }
         let client: Option<ClientId> = self.peers.get(entry.peer).map(|peer| peer.id);
         whole(&client, canon);
         let Some(grant) = &entry.grant else {

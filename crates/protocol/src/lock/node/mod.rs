@@ -313,6 +313,10 @@ impl LockNode {
     }
 
     fn peer_message(&mut self, from: NodeId, message: Message, out: &mut NodeEffects) {
+        if from == self.id || from.index() >= self.config.quorums.nodes() {
+            self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out);
+            return;
+        }
         match message {
             Message::Recover { node, incarnation } if node == from => {
                 self.answer_recovery(node, incarnation, out);

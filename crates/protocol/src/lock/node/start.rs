@@ -114,10 +114,11 @@ impl LockNode {
     /// Writes everything that a later start needs.
     fn write_birth(&mut self, out: &mut NodeEffects) {
         self.last_grant = GrantNo(self.incarnation.0);
-        self.persist(Record::Incarnation(self.incarnation), out);
         self.persist(Record::DefaultFloor(self.default_floor), out);
         let longest = self.disk.longest_ttl;
         self.persist(Record::LongestTtl(longest), out);
+        // The life comes last: a disk that has one has all that it rests on.
+        self.persist(Record::Incarnation(self.incarnation), out);
     }
 
     /// Goes to a state once all records so far are on disk.
