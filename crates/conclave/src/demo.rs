@@ -1,20 +1,19 @@
 //! `conclave demo`: a simulated cluster goes through faults, and what held is told.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use conclave_protocol::lock::Protocol;
 use conclave_sim::trace::Line;
-use conclave_sim::{Options, Outcome, invariants, run, swarm};
+use conclave_sim::{Options, invariants, swarm};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
 use crate::output::{self, Progress};
 use crate::sim::run::{Measured, Subject, load, measure_lock};
-use crate::sim::{quiet_panics, replay_command, short, thousands};
+use crate::sim::{guarded, quiet_panics, replay_command, short, thousands};
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
@@ -167,24 +166,17 @@ fn world(options: &Options) -> Survey {
         ..Survey::default()
     };
     let mut look = |line: &Line| survey.see(&line.text);
-    let outcome = catch_unwind(AssertUnwindSafe(|| -> Option<Outcome> {
-        let config = options.config(true).ok()?;
-        run(options, &mut invariants::all(&config), Some(&mut look)).ok()
-    }));
-    match outcome {
-        Ok(Some(outcome)) => {
-            survey.events = outcome.events;
-            survey.grants = outcome.grants;
-            if let Some(violation) = outcome.violation {
-                let property = violation.property.to_owned();
-                let token = options.to_string();
-                survey.broken.push((property, violation.what, token));
-            }
-        }
-        _ => {
-            let what = "the machines stopped with a panic".to_owned();
+    let outcome = options
+        .config(true)
+        .map_err(Failure::input)
+        .and_then(|config| guarded(options, &mut invariants::all(&config), Some(&mut look)));
+    if let Ok(outcome) = outcome {
+        survey.events = outcome.events;
+        survey.grants = outcome.grants;
+        if let Some(violation) = outcome.violation {
+            let property = violation.property.to_owned();
             let token = options.to_string();
-            survey.broken.push(("panic".to_owned(), what, token));
+            survey.broken.push((property, violation.what, token));
         }
     }
     survey

@@ -1,11 +1,13 @@
 //! The simulator on the command line.
 
 use std::ops::RangeInclusive;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
 use clap::Subcommand;
 use conclave_protocol::lock::{Plant, Protocol};
+use conclave_sim::fact::{Checker, True, Violation};
+use conclave_sim::world::Tracer;
 use conclave_sim::{Options, Outcome};
 use serde_json::{Value, json};
 
@@ -207,6 +209,31 @@ pub(crate) fn replay_command(token: &str) -> String {
 /// Keeps panics of the machines, which are findings, from writing to standard error.
 pub(crate) fn quiet_panics() {
     panic::set_hook(Box::new(|_| {}));
+}
+
+/// Runs a world. A panic of the machines is a violation like any other.
+pub(crate) fn guarded<'a>(
+    options: &'a Options,
+    checkers: &'a mut [Box<dyn Checker>],
+    tracer: Option<Tracer<'a>>,
+) -> Result<Outcome, Failure> {
+    match catch_unwind(AssertUnwindSafe(|| {
+        conclave_sim::run(options, checkers, tracer)
+    })) {
+        Ok(outcome) => outcome.map_err(Failure::input),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Ok(Outcome {
+                violation: Some(Violation {
+                    property: "panic",
+                    at: True(0),
+                    what: text.unwrap_or_default(),
+                }),
+                ..Outcome::default()
+            })
+        }
+    }
 }
 
 /// What a run has broken.

@@ -19,7 +19,7 @@ pub(super) fn picture(title: &str, all: &[Measured]) -> String {
             all,
             "Entries per second of virtual time",
             "entries/s",
-            |one| one.throughput(),
+            Measured::throughput,
         ));
         shown.push(bars(all, "Mean waiting time", "ms", |one| {
             one.measures.wait.mean

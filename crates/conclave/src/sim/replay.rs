@@ -1,17 +1,16 @@
 //! `conclave sim replay`.
 
 use std::io::{self, BufWriter, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
 use clap::Args;
 use conclave_protocol::id::NodeId;
 use conclave_sim::fact::{True, Violation};
 use conclave_sim::trace::{Filter, Line};
-use conclave_sim::{Options, Outcome, invariants, run};
+use conclave_sim::{Options, Outcome, invariants};
 use serde_json::{Value, json};
 
-use super::{checked, quiet_panics, thousands, violation_json};
+use super::{checked, guarded, quiet_panics, thousands, violation_json};
 use crate::cli::Failure;
 use crate::output;
 
@@ -134,33 +133,15 @@ fn ended(outcome: &Outcome) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the world with all checkers; a panic is a violation like any other.
+/// Runs the world with all checkers.
 fn replayed(options: &Options, tracer: &mut dyn FnMut(&Line)) -> Result<Outcome, Failure> {
     let config = options.config(true).map_err(Failure::input)?;
     let mut checkers = invariants::all(&config);
-    let mut last = True(0);
-    let mut trace = |line: &Line| {
-        last = line.at;
-        tracer(line);
-    };
-    let caught = catch_unwind(AssertUnwindSafe(|| {
-        run(options, &mut checkers, Some(&mut trace))
-    }));
-    match caught {
-        Ok(outcome) => outcome.map_err(Failure::input),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            Ok(Outcome {
-                violation: Some(Violation {
-                    property: "panic",
-                    at: last,
-                    what: text.unwrap_or_default(),
-                }),
-                ..Outcome::default()
-            })
-        }
-    }
+    guarded(
+        options,
+        &mut checkers,
+        Some(&mut |line: &Line| tracer(line)),
+    )
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use conclave_protocol::lock::Protocol;
 use conclave_sim::baseline::{self, Kind};
 use conclave_sim::fact::{Checker, Violation};
 use conclave_sim::measure::{Measures, theoretical_load};
-use conclave_sim::{Options, invariants, run};
+use conclave_sim::{Options, invariants};
 use serde_json::{Value, json};
 
 use super::plot;
 use super::record::{History, Recorder};
-use super::{checked, replay_command, short, thousands};
+use super::{checked, guarded, replay_command, short, thousands};
 use crate::cli::Failure;
 use crate::output::{self, Progress};
 use crate::quorum::draw;
@@ -56,7 +56,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "S", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Any other option of the world, as in a replay token, for example hold_ms=50
+    /// Any other option of the world, as in a replay token
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Protocols to put beside it on the same load, for example exclusive,maekawa,ra1,central
@@ -148,7 +148,7 @@ impl Run {
         let plain = self.options()?;
         let subjects: Vec<Subject> = [&[self.protocol][..], &self.compare].concat();
         for subject in &subjects {
-            self.judge(*subject, &plain)?;
+            judge(*subject, &plain)?;
         }
         super::quiet_panics();
         let progress = (!self.json).then(|| Progress::new("running"));
@@ -202,32 +202,6 @@ impl Run {
         }
         checked(&options)?;
         Ok(options)
-    }
-
-    /// Refuses what a protocol cannot do.
-    fn judge(&self, subject: Subject, options: &Options) -> Result<(), Failure> {
-        let Subject::Older(kind) = subject else {
-            return Ok(());
-        };
-        if options.has_faults() {
-            return Err(Failure::Input(format!(
-                "{kind} knows no faults: leave out --faults, or compare only lock, lock-serial \
-                 and exclusive"
-            )));
-        }
-        if options.names > 1 {
-            return Err(Failure::Input(format!(
-                "{kind} serves one lock: leave out --names"
-            )));
-        }
-        if options.clients > baseline::PROCESSES_MAX {
-            return Err(Failure::Input(format!(
-                "{kind} takes at most {} clients",
-                baseline::PROCESSES_MAX
-            )));
-        }
-        baseline::Options::like(options).map_err(Failure::input)?;
-        Ok(())
     }
 
     fn measure(&self, subject: Subject, plain: &Options) -> Result<Measured, Failure> {
@@ -367,6 +341,32 @@ impl Run {
         )?;
         self.print_result(all)
     }
+}
+
+/// Refuses what a protocol cannot do.
+fn judge(subject: Subject, options: &Options) -> Result<(), Failure> {
+    let Subject::Older(kind) = subject else {
+        return Ok(());
+    };
+    if options.has_faults() {
+        return Err(Failure::Input(format!(
+            "{kind} knows no faults: leave out --faults, or compare only lock, lock-serial \
+             and exclusive"
+        )));
+    }
+    if options.names > 1 {
+        return Err(Failure::Input(format!(
+            "{kind} serves one lock: leave out --names"
+        )));
+    }
+    if options.clients > baseline::PROCESSES_MAX {
+        return Err(Failure::Input(format!(
+            "{kind} takes at most {} clients",
+            baseline::PROCESSES_MAX
+        )));
+    }
+    baseline::Options::like(options).map_err(Failure::input)?;
+    Ok(())
 }
 
 fn latencies(delay: Option<f64>) -> String {
@@ -540,17 +540,7 @@ pub(crate) fn measure_lock(
         history = Some(written);
     }
     let token = options.to_string();
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        run(options, &mut checkers, None)
-    }));
-    let outcome = caught
-        .map_err(|_| {
-            let command = replay_command(&token);
-            Failure::Input(format!(
-                "the run ended with a panic, see it with: {command}"
-            ))
-        })?
-        .map_err(Failure::input)?;
+    let outcome = guarded(options, &mut checkers, None)?;
     let theory = if nodes <= THEORY_MAX {
         Some(theoretical_load(options).map_err(Failure::input)?)
     } else {
