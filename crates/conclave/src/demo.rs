@@ -200,7 +200,9 @@ impl Survey {
                 *self.faults.entry(key).or_default() += 1;
             }
         }
-        self.lost += u64::from(rest.ends_with("is LOST"));
+        // A lost disk is no lost lock.
+        let lost = rest.ends_with("is LOST") && !rest.starts_with("goes DOWN");
+        self.lost += u64::from(lost);
         self.refused += u64::from(rest.ends_with("REFUSED"));
     }
 
