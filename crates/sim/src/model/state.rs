@@ -51,7 +51,7 @@ pub(super) enum Action {
 
 impl Action {
     /// Whether it is a fault or a whim: a state in which only such are left is at rest.
-    fn is_whim(self) -> bool {
+    pub(super) fn is_whim(self) -> bool {
         matches!(self, Self::Cancel(_) | Self::Expire(..) | Self::Crash(_))
     }
 }
