@@ -9,7 +9,7 @@ use std::time::Duration;
 use conclave_protocol::id::{ClientId, ConnNo, Key, LinkId, Name, RequestNo, SessionId, Token};
 use conclave_protocol::lock::{
     Acquire, Ask, Bond, Claim, ClientInput, Config, ConfigId, Ended, Entered, Limits, Message,
-    Mode, Refusal, Resume, SessionInfo,
+    Mode, Policy, Protocol, Refusal, Resume, SessionInfo,
 };
 use harness::raw::{Raw, ask, done, no_grant, open, refused, request};
 use harness::{Cluster, EPOCH, config};
@@ -501,4 +501,27 @@ fn names_are_forgotten() {
     let known = |number: u64| raw.node.view(&Name::new(format!("lock number {number}")));
     let kept = (2..=200_000).filter(|number| known(*number).is_some());
     assert!(kept.count() <= 100);
+}
+
+/// A serial hold cannot move, so it has no handle; the client says so before anything is sent.
+#[test]
+fn a_serial_lock_has_no_handles() {
+    let mut shared: Config = config("majority(3)", &[]);
+    let serial = Policy {
+        protocol: Protocol::Serial,
+        ..Policy::default()
+    };
+    shared.policies.push((b"serial/".to_vec(), serial));
+    let mut cluster = Cluster::new(shared, 1);
+    let mut wish = Acquire::new(Name::new("serial/a"), Mode::Exclusive, TTL);
+    wish.detach = Some((SessionId(77), false));
+    cluster.client(0, ClientInput::Acquire(Key(1), wish.clone()));
+    assert_eq!(
+        cluster.ended(0, 1),
+        Some(Ended::Refused(Refusal::NoHandles))
+    );
+    wish.name = Name::new("parallel/a");
+    cluster.client(0, ClientInput::Acquire(Key(2), wish));
+    cluster.pass(Duration::from_secs(1));
+    assert!(cluster.handle(0, 2).is_some());
 }

@@ -443,6 +443,9 @@ pub enum Refusal {
     /// The request's session was released by its handle.
     #[error("the session was released by its handle")]
     Finished,
+    /// A lock of the serial protocol was asked for a handle.
+    #[error("locks of the serial protocol have no handles; use a connected client")]
+    NoHandles,
     /// The message does not fit the protocol of this lock or the state of the connection.
     #[error("the message does not fit here")]
     Unfit,

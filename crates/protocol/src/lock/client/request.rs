@@ -204,6 +204,11 @@ impl LockClient {
         if wish.ttl < times.ttl_min {
             return Err(Refusal::TtlTooShort { min: times.ttl_min });
         }
+        // A handle moves to other nodes; a serial hold cannot.
+        let serial = self.config.policy(&wish.name).protocol == Protocol::Serial;
+        if serial && wish.detach.is_some() {
+            return Err(Refusal::NoHandles);
+        }
         Ok(())
     }
 

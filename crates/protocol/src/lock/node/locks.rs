@@ -77,6 +77,9 @@ impl LockNode {
     ) -> Result<(), Refusal> {
         let limits = &self.config.limits;
         let session = self.sessions.get(place).ok_or(Refusal::Unfit)?;
+        if travels && ask.bond != Bond::Attached {
+            return Err(Refusal::NoHandles);
+        }
         let attached = ask.bond == Bond::Attached;
         if attached == session.detached || attached && session.peer != peer {
             return Err(Refusal::Unfit);
