@@ -610,8 +610,11 @@ impl World<'_> {
             let name = handle.ask.name.clone();
             let members = members_of(&handle);
             let token = handle.token;
-            if later && hold.is_overdue() {
-                self.back_inside(operation.hold, handle, until);
+            if hold.is_overdue() {
+                // An answer that is too old proves nothing.
+                if until > self.now {
+                    self.back_inside(operation.hold, handle, until);
+                }
             } else if later {
                 self.set_handle(operation.hold, handle, until);
                 if !same {
