@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::quorum;
+use crate::{check, demo, quorum, sim};
 
 /// How a command that did not succeed ends.
 #[derive(Debug)]
@@ -58,6 +58,15 @@ enum Command {
     /// Build, check, measure, compare, choose and draw quorum systems
     #[command(subcommand)]
     Quorum(quorum::Command),
+    /// Run the protocols in a simulated world that tries to break them
+    #[command(subcommand)]
+    Sim(sim::Command),
+    /// Explore every order of events at small sizes
+    #[command(subcommand)]
+    Check(check::Command),
+    /// Put a simulated cluster through faults and tell what held
+    #[command(after_help = "Example:\n  conclave demo --worlds 300")]
+    Demo(demo::Demo),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  conclave completions bash > /etc/bash_completion.d/conclave"
@@ -92,6 +101,9 @@ pub(crate) fn run() -> ExitCode {
     };
     let result = match cli.command {
         Command::Quorum(command) => quorum::run(command),
+        Command::Sim(command) => sim::run(command),
+        Command::Check(command) => check::run(command),
+        Command::Demo(demo) => demo.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "conclave", &mut script);

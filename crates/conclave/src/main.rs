@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 
+mod check;
 mod cli;
+mod demo;
 mod output;
 mod png;
 mod quorum;
+mod sim;
 
 fn main() -> ExitCode {
     cli::run()

@@ -327,7 +327,11 @@ impl Dice<'_> {
 
     /// What nodes say to each other.
     fn sideways(&mut self) -> Message {
-        match self.roll(4) {
+        match self.roll(5) {
+            3 => Message::Alive {
+                node: self.node(),
+                incarnation: Incarnation(self.large()),
+            },
             0 => Message::Recover {
                 node: self.node(),
                 incarnation: Incarnation(self.large()),

@@ -9,7 +9,7 @@ use conclave_quorum::measure::{load::load, quiet};
 use crate::options::{Options, OptionsError};
 
 /// The kinds of messages, in the order in which they are counted.
-const KINDS: [&str; 28] = [
+const KINDS: [&str; 29] = [
     "HELLO",
     "RESUME",
     "OPEN",
@@ -38,11 +38,13 @@ const KINDS: [&str; 28] = [
     "RECOVERED",
     "TRAVEL",
     "CARRIED",
+    "ALIVE",
 ];
 
 /// Kinds that keep connections, sessions and nodes, and tell positions: counted apart from the
 /// messages of an entry.
-const APART: [&str; 11] = [
+const APART: [&str; 12] = [
+    "ALIVE",
     "HELLO",
     "RESUME",
     "OPEN",
@@ -86,6 +88,7 @@ fn kind_place(message: &Message) -> usize {
         Message::Recovered(_) => 25,
         Message::Travel(_) => 26,
         Message::Carried { .. } => 27,
+        Message::Alive { .. } => 28,
     }
 }
 

@@ -189,7 +189,7 @@ fn brief(message: &Message) -> String {
             answer.limit,
             if answer.recovering { " recovering" } else { "" }
         ),
-        Message::Recover { node, .. } => format!("of {node}"),
+        Message::Recover { node, .. } | Message::Alive { node, .. } => format!("of {node}"),
         _ => String::new(),
     }
 }

@@ -15,7 +15,7 @@ use crate::output::Progress;
 mod analyze;
 mod check;
 mod compare;
-mod draw;
+pub(crate) mod draw;
 mod inputs;
 mod list;
 mod plan;

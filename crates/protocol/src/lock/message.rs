@@ -194,6 +194,13 @@ pub enum Message {
     },
     /// What a node knows about tokens and about the asking node.
     Recovered(Recovered),
+    /// A node started again; others remember the number of its life.
+    Alive {
+        /// Which node.
+        node: NodeId,
+        /// Its life.
+        incarnation: Incarnation,
+    },
     /// A request on its way through its quorum, node by node (the serial protocol).
     Travel(Box<Travel>),
     /// All members of the quorum have granted (the serial protocol).
@@ -237,6 +244,7 @@ impl Message {
             Self::Draining => "DRAINING",
             Self::Recover { .. } => "RECOVER",
             Self::Recovered(_) => "RECOVERED",
+            Self::Alive { .. } => "ALIVE",
             Self::Travel(_) => "TRAVEL",
             Self::Carried { .. } => "CARRIED",
         }

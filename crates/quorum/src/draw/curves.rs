@@ -357,7 +357,7 @@ fn triangle(svg: &mut Svg, at: Point, r: f64, attributes: &str) {
 }
 
 /// Round numbers from `from` to `to`, at most about `count` of them.
-fn even_steps(from: f64, to: f64, count: usize) -> Vec<f64> {
+pub(super) fn even_steps(from: f64, to: f64, count: usize) -> Vec<f64> {
     let rough = (to - from) / count as f64;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
@@ -376,7 +376,7 @@ fn even_steps(from: f64, to: f64, count: usize) -> Vec<f64> {
 }
 
 /// A number as people write it: decimals down to a thousandth, then powers of ten.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }

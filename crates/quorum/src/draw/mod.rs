@@ -16,6 +16,7 @@ mod grids;
 mod hgrid;
 mod multilevel;
 mod palette;
+mod panels;
 mod plain;
 mod plane;
 mod scene;
@@ -30,6 +31,7 @@ use crate::NodeSet;
 use crate::build::{Built, Shape};
 
 pub use curves::{CurveOptions, CurvePoint, Scale, Series, curves};
+pub use panels::{Bar, Chart, Panel, Trace, panels};
 
 use scene::Scene;
 

@@ -95,10 +95,14 @@ fn own_config(
 struct Search {
     space: Space,
     start: State,
-    seen: Table<u128, ()>,
+    seen: Table<u128, u32>,
     /// How each state was first reached.
     ways: Vec<(u32, Action)>,
     frontier: Vec<(u32, State)>,
+    /// Steps that happen by themselves: from a state to a state.
+    edges: Vec<(u32, u32)>,
+    /// States at rest.
+    resting: Vec<u32>,
     scratch: Scratch,
     report: ModelReport,
 }
@@ -111,6 +115,8 @@ impl Search {
             space,
             seen: Table::new(0),
             ways: vec![(0, Action::Ask(0))],
+            edges: Vec::new(),
+            resting: Vec::new(),
             scratch: Scratch::default(),
             report: ModelReport::default(),
         }
@@ -118,7 +124,7 @@ impl Search {
 
     fn run(&mut self, states_max: usize, progress: &mut dyn FnMut(ModelProgress)) {
         let first = self.start.digest(&self.space, &mut self.scratch);
-        self.seen.insert(first, ());
+        self.seen.insert(first, 0);
         self.report.states = 1;
         if let Some(broken) = properties::state(&self.start, &self.space) {
             self.violation(broken, 0, None);
@@ -140,29 +146,60 @@ impl Search {
             }
         }
         self.report.exhausted = true;
+        self.find_traps();
+    }
+
+    /// Looks for states from which no rest can be reached without faults: whoever waits there may
+    /// wait for ever although something always moves.
+    fn find_traps(&mut self) {
+        let mut edges = std::mem::take(&mut self.edges);
+        edges.sort_unstable_by_key(|(_, to)| *to);
+        let mut safe = vec![false; self.ways.len()];
+        let mut open = std::mem::take(&mut self.resting);
+        while let Some(state) = open.pop() {
+            if std::mem::replace(&mut safe[state as usize], true) {
+                continue;
+            }
+            let first = edges.partition_point(|(_, to)| *to < state);
+            let sources = edges[first..].iter().take_while(|(_, to)| *to == state);
+            open.extend(sources.map(|(from, _)| *from));
+        }
+        if let Some(trap) = safe.iter().position(|safe| !safe) {
+            let what = "messages go to and fro for ever: no rest can be reached".to_owned();
+            self.violation(("livelock", what), trap as u32, None);
+        }
     }
 
     fn expand(&mut self, id: u32, state: &State, progress: &mut dyn FnMut(ModelProgress)) {
         let (actions, moves) = state.actions(&self.space);
-        if !moves && let Some(broken) = properties::at_rest(state) {
-            self.violation(broken, id, None);
+        if !moves {
+            self.resting.push(id);
+            if let Some(broken) = properties::at_rest(state) {
+                self.violation(broken, id, None);
+            }
         }
         for action in actions {
             let mut next = state.clone();
             let mut broken = next.apply(action, &mut self.space);
             self.report.transitions += 1;
             let digest = next.digest(&self.space, &mut self.scratch);
-            if self.seen.get(&digest).is_some() && broken.is_none() {
+            let whim = action.is_whim();
+            if let Some(known) = self.seen.get(&digest)
+                && broken.is_none()
+            {
+                self.edges.extend((!whim).then_some((id, *known)));
                 continue;
             }
-            self.seen.insert(digest, ());
             broken = broken.or_else(|| properties::state(&next, &self.space));
             if let Some(broken) = broken {
                 self.violation(broken, id, Some(action));
                 continue;
             }
+            let new = self.ways.len() as u32;
+            self.seen.insert(digest, new);
             self.ways.push((id, action));
-            self.frontier.push((self.ways.len() as u32 - 1, next));
+            self.edges.extend((!whim).then_some((id, new)));
+            self.frontier.push((new, next));
             self.report.states += 1;
             if self.report.states.is_multiple_of(REPORT_EVERY) {
                 progress(ModelProgress {
@@ -219,6 +256,30 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    /// A state that cannot come to rest is seen, and the others are not blamed.
+    #[test]
+    fn a_trap_is_found() {
+        let options = ModelOptions {
+            requesters: 1,
+            entries: 1,
+            ..ModelOptions::default()
+        };
+        let config = options.config(&options.build_system().unwrap()).unwrap();
+        let (start, space) = prepare(&options, &config).unwrap();
+        let mut search = Search::new(start, space);
+        search.run(1_000, &mut |_| {});
+        assert_eq!(search.report.violations, []);
+        // 0 -> 1 -> rest, 0 -> 2 <-> 3.
+        search.ways.truncate(5);
+        search.edges = vec![(0, 1), (1, 4), (0, 2), (2, 3), (3, 2)];
+        search.resting = vec![4];
+        search.ways[2] = search.ways[1];
+        search.find_traps();
+        assert_eq!(search.report.violations.len(), 1);
+        assert_eq!(search.report.violations[0].property, "livelock");
+        assert_eq!(search.report.violations[0].trace.len(), 2);
+    }
 
     /// All states, told apart with grant numbers as they are or by their ranks; each by its
     /// rank digest.

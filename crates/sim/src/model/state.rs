@@ -1,5 +1,7 @@
 //! A state of the whole system, and what can happen next.
 
+use std::hash::{Hash, Hasher};
+
 use conclave_protocol::id::{GrantNo, NodeId};
 use conclave_protocol::lock::{Ended, Fence, GrantRef, Message};
 
@@ -51,7 +53,7 @@ pub(super) enum Action {
 
 impl Action {
     /// Whether it is a fault or a whim: a state in which only such are left is at rest.
-    fn is_whim(self) -> bool {
+    pub(super) fn is_whim(self) -> bool {
         matches!(self, Self::Cancel(_) | Self::Expire(..) | Self::Crash(_))
     }
 }
@@ -422,7 +424,8 @@ impl State {
         for budget in [self.cancels, self.expiries, self.crashes] {
             bytes.extend_from_slice(&budget.to_le_bytes());
         }
-        bytes.extend_from_slice(format!("{:?}", self.fence.seen()).as_bytes());
+        let mut fence = Bytes(bytes);
+        self.fence.hash(&mut fence);
         digest(bytes)
     }
 
@@ -514,6 +517,19 @@ impl State {
             Action::Close(c, n) => format!("n{} loses the connection of c{}", one(n), one(c)),
             Action::Bury(c, n) => format!("n{} expires the dead c{}", one(n), one(c)),
         }
+    }
+}
+
+/// Writes what is hashed as it is.
+struct Bytes<'a>(&'a mut Vec<u8>);
+
+impl Hasher for Bytes<'_> {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        0
     }
 }
 

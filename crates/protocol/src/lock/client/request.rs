@@ -1011,6 +1011,8 @@ impl LockClient {
             return;
         };
         member.grant = None;
+        // What it grants from now on is new, also if it counts from a smaller number.
+        member.seen = GrantNo(0);
         match &mut request.phase {
             Phase::Trying => self.ask_node(place, node, out),
             Phase::Raising { .. } => {

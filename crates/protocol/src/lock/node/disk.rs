@@ -96,8 +96,7 @@ impl LockNode {
             && self.disk.synced >= *records
         {
             self.state = (**then).clone();
-            // Others remember this life, should the disk be lost one day.
-            self.ask_others(out);
+            self.announce_life(out);
             if self.state == State::Serving {
                 self.event(NodeEvent::Serving, out);
             }

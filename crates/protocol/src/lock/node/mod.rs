@@ -322,6 +322,9 @@ impl LockNode {
                 self.answer_recovery(node, incarnation, out);
             }
             Message::Recovered(answer) if answer.node == from => self.recovered(answer, out),
+            Message::Alive { node, incarnation } if node == from => {
+                self.remember_life(node, incarnation);
+            }
             Message::Travel(travel) => self.travel_comes(*travel, out),
             _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
         }

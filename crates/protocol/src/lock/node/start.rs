@@ -258,8 +258,31 @@ impl LockNode {
         self.maybe_recovered(out);
     }
 
-    /// Tells all others of this life, and asks what they know.
-    pub(super) fn ask_others(&self, out: &mut NodeEffects) {
+    /// Tells all others of a life that is not the first: its number may be ahead of the clock, and
+    /// they must remember it should the disk be lost one day.
+    pub(super) fn announce_life(&self, out: &mut NodeEffects) {
+        if self.incarnation.0 <= self.now.wall.0 {
+            return;
+        }
+        for node in self.config.quorums.all() {
+            if node != self.id {
+                let alive = Message::Alive {
+                    node: self.id,
+                    incarnation: self.incarnation,
+                };
+                out.send(To::Node(node), alive);
+            }
+        }
+    }
+
+    /// Takes note of another node's life.
+    pub(super) fn remember_life(&mut self, node: NodeId, incarnation: Incarnation) {
+        let known = self.lives.entry(node).or_default();
+        *known = incarnation.max(*known);
+    }
+
+    /// Asks all others what they know.
+    fn ask_others(&self, out: &mut NodeEffects) {
         for node in self.config.quorums.all() {
             if node != self.id {
                 let ask = Message::Recover {
@@ -282,7 +305,7 @@ impl LockNode {
         }
         let (floor, limit) = self.highest();
         let known = self.lives.get(&node).copied().unwrap_or_default();
-        self.lives.insert(node, known.max(incarnation));
+        self.remember_life(node, incarnation);
         let recovering = !matches!(self.state, State::Serving | State::Draining);
         let answer = Recovered {
             node: self.id,

@@ -1,0 +1,136 @@
+//! `conclave sim fuzz`.
+
+use clap::Args;
+use conclave_sim::{Finding, Fuzz as What, FuzzReport, fuzz};
+use serde_json::{Value, json};
+
+use super::{Machines, Seeds, plant_in, quiet_panics, replay_command, thousands};
+use crate::cli::Failure;
+use crate::output::{self, Progress};
+
+/// So many findings are told in full.
+const SHOWN_MAX: usize = 10;
+
+#[derive(Debug, Args)]
+pub(crate) struct Fuzz {
+    /// The protocol
+    #[arg(long, value_enum, default_value = "lock")]
+    protocol: Machines,
+    /// The seeds: one, or a range A..B with both ends
+    #[arg(long, value_name = "A..B", default_value = "1..300")]
+    seeds: Seeds,
+    /// Plant this bug and stop at the first seed that finds it
+    #[arg(long, value_name = "NAME")]
+    plant: Option<String>,
+    /// How many runs at once; 0 takes all cores
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=256))]
+    threads: u16,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Fuzz {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let plant = self.plant.as_deref();
+        let plant = plant
+            .map(|name| plant_in(name, self.protocol))
+            .transpose()?;
+        let what = What {
+            protocol: self.protocol.protocol(),
+            seeds: self.seeds.all(),
+            plant,
+            threads: usize::from(self.threads),
+            stop_at_first: plant.is_some(),
+        };
+        let report = search(&what, self.json, "fuzzing");
+        if self.json {
+            output::json(&as_json(&report))?;
+        } else {
+            print(&report)?;
+        }
+        if report.violations.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Violation)
+        }
+    }
+}
+
+/// Runs all seeds, with a progress line unless `silent`.
+pub(super) fn search(what: &What, silent: bool, message: &str) -> FuzzReport {
+    quiet_panics();
+    let total = what.seeds.end() - what.seeds.start() + 1;
+    let progress = (!silent).then(|| Progress::new(message));
+    fuzz(what, &|done| {
+        if let Some(progress) = &progress {
+            progress.set(done, total);
+        }
+    })
+}
+
+fn as_json(report: &FuzzReport) -> Value {
+    let finding = |finding: &Finding| {
+        json!({
+            "seed": finding.seed,
+            "property": finding.property,
+            "what": finding.what,
+            "replay": finding.replay,
+            "command": replay_command(&finding.replay),
+        })
+    };
+    let violations: Vec<Value> = report.violations.iter().map(finding).collect();
+    json!({
+        "runs": report.runs,
+        "grants": report.grants,
+        "events": report.events,
+        "violations": violations,
+    })
+}
+
+/// The options of a token, several to the line.
+fn lines(token: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for option in token.split(';') {
+        let full = lines
+            .last()
+            .is_some_and(|line| line.len() + option.len() > 90);
+        if full {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            let gap = if line.is_empty() { "" } else { "  " };
+            line.push_str(gap);
+            line.push_str(option);
+        }
+    }
+    lines
+}
+
+fn print(report: &FuzzReport) -> Result<(), Failure> {
+    for finding in report.violations.iter().take(SHOWN_MAX) {
+        let (seed, property) = (finding.seed, &finding.property);
+        output::line(format!("seed {seed} breaks {property}: {}", finding.what))?;
+        output::line("  its world differs from the plain one in:")?;
+        for options in lines(&finding.replay) {
+            output::line(format!("    {options}"))?;
+        }
+        let command = replay_command(&finding.replay);
+        output::line(format!("  replay: {command}\n"))?;
+    }
+    let more = report.violations.len().saturating_sub(SHOWN_MAX);
+    if more > 0 {
+        output::line(format!("and {more} more; --json has them all\n"))?;
+    }
+    let result = match report.violations.len() {
+        0 => "every property held".to_owned(),
+        1 => "1 run broke a property".to_owned(),
+        many => format!("{many} runs broke a property"),
+    };
+    let (runs, grants) = (thousands(report.runs), thousands(report.grants));
+    let events = thousands(report.events);
+    output::line(format!(
+        "{runs} runs, {grants} locks entered, {events} events: {result}"
+    ))
+}

@@ -1,0 +1,366 @@
+//! Panels: several small charts one below the other, for the measurements of a run.
+
+use super::curves::{even_steps, number};
+use super::frame::{Entry, Sheet, compose};
+use super::palette::{self, EDGE, FAINT, GREY, INK};
+use super::svg::{Point, Svg, fit};
+
+/// One chart of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    /// What is shown, above the chart.
+    pub title: String,
+    /// The name of the axis to the right.
+    pub across: String,
+    /// The name of the axis upwards.
+    pub up: String,
+    /// What is drawn.
+    pub chart: Chart,
+}
+
+/// The ways to draw.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Chart {
+    /// Lines that keep a value until the next one.
+    Steps(Vec<Trace>),
+    /// Lines from point to point.
+    Lines(Vec<Trace>),
+    /// A bar for every item.
+    Bars {
+        /// The bars.
+        bars: Vec<Bar>,
+        /// A line to compare them with, by its name.
+        line: Option<(String, Vec<f64>)>,
+    },
+}
+
+/// A line of a chart: its name in the legend, and its points by ascending x. Points that are no
+/// numbers are left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    /// What the legend calls it.
+    pub name: String,
+    /// The points.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A bar of a chart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bar {
+    /// Its name below the axis.
+    pub name: String,
+    /// Its height.
+    pub value: f64,
+}
+
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 190.0;
+const LEFT: f64 = 76.0;
+/// From the top of one panel to the top of the next.
+const STRIDE: f64 = 290.0;
+/// Room for a panel's title.
+const HEAD: f64 = 30.0;
+/// Bars with more neighbours than this have no names.
+const NAMES_MAX: usize = 48;
+
+/// Draws charts one below the other.
+pub fn panels(title: &str, lines: &[String], panels: &[Panel]) -> String {
+    let mut sheet = Sheet {
+        size: (LEFT + WIDTH + 24.0, STRIDE * panels.len() as f64 - 16.0),
+        ..Sheet::default()
+    };
+    for (place, panel) in panels.iter().enumerate() {
+        let mut body = Svg::new();
+        panel.draw(&mut body);
+        sheet.body.put((0.0, STRIDE * place as f64), &body);
+    }
+    sheet.legend = legend(panels);
+    compose(title, lines, &sheet, |_, _| 0.0)
+}
+
+/// The names of all lines, each once: a name has one colour in all panels.
+fn names(panels: &[Panel]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for panel in panels {
+        if let Chart::Steps(traces) | Chart::Lines(traces) = &panel.chart {
+            for trace in traces {
+                if !names.contains(&trace.name.as_str()) {
+                    names.push(&trace.name);
+                }
+            }
+        }
+    }
+    names
+}
+
+fn legend(panels: &[Panel]) -> Vec<Entry> {
+    let entry = |(place, name): (usize, &&str)| Entry::line(&stroke(place), *name);
+    let mut entries: Vec<Entry> = names(panels).iter().enumerate().map(entry).collect();
+    for panel in panels {
+        if let Chart::Bars {
+            line: Some((name, _)),
+            ..
+        } = &panel.chart
+        {
+            entries.push(Entry::line(&compared(), name.as_str()));
+        }
+    }
+    entries
+}
+
+fn stroke(place: usize) -> String {
+    let colour = palette::series(place);
+    // Lines that lie on each other are told apart by their dashes.
+    let dash = ["", " stroke-dasharray=\"8 3\"", " stroke-dasharray=\"2 3\""][place % 3];
+    format!(r#"class="trace" fill="none" stroke="{colour}" stroke-width="1.6"{dash}"#)
+}
+
+fn compared() -> String {
+    format!(r#"class="compared" fill="none" stroke="{INK}" stroke-width="1.6""#)
+}
+
+/// A number with three digits or so.
+fn rounded(value: f64) -> String {
+    let digits = 2 - value.abs().max(1e-3).log10().floor() as i32;
+    let scale = 10f64.powi(digits.max(0));
+    number((value * scale).round() / scale)
+}
+
+fn usable(point: &(f64, f64)) -> bool {
+    point.0.is_finite() && point.1.is_finite()
+}
+
+impl Panel {
+    fn draw(&self, svg: &mut Svg) {
+        let bold = format!(r#"class="panel" font-weight="bold" fill="{INK}""#);
+        svg.text((LEFT, 8.0), 14.0, &bold, &fit(&self.title, WIDTH, 14.0));
+        let (from, to, top) = self.range();
+        let axes = Axes { from, to, top };
+        axes.draw(svg, self);
+        match &self.chart {
+            Chart::Steps(traces) => {
+                for (place, trace) in traces.iter().enumerate() {
+                    svg.polyline(&axes.steps(trace), &stroke(place));
+                }
+            }
+            Chart::Lines(traces) => {
+                for (place, trace) in traces.iter().enumerate() {
+                    let points = trace.points.iter().filter(|point| usable(point));
+                    let points: Vec<Point> = points.map(|(x, y)| axes.at(*x, *y)).collect();
+                    svg.polyline(&points, &stroke(place));
+                }
+            }
+            Chart::Bars { bars, line } => axes.bars(svg, bars, line.as_ref()),
+        }
+    }
+
+    /// The ends of the axis across, and the top of the axis upwards.
+    fn range(&self) -> (f64, f64, f64) {
+        let mut to: f64 = 0.0;
+        let mut top: f64 = 0.0;
+        match &self.chart {
+            Chart::Steps(traces) | Chart::Lines(traces) => {
+                let points = traces.iter().flat_map(|trace| &trace.points);
+                for (x, y) in points.filter(|point| usable(point)) {
+                    to = to.max(*x);
+                    top = top.max(*y);
+                }
+            }
+            Chart::Bars { bars, line } => {
+                to = bars.len() as f64;
+                let line = line.iter().flat_map(|(_, values)| values.iter().copied());
+                let values = bars.iter().map(|bar| bar.value).chain(line);
+                top = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+            }
+        }
+        let positive = |value: f64| if value > 0.0 { value } else { 1.0 };
+        // Numbers above bars need room.
+        let room = if matches!(self.chart, Chart::Bars { .. }) {
+            1.15
+        } else {
+            1.05
+        };
+        (0.0, positive(to), positive(top) * room)
+    }
+}
+
+/// The axes of one panel.
+struct Axes {
+    from: f64,
+    to: f64,
+    top: f64,
+}
+
+impl Axes {
+    fn at(&self, x: f64, y: f64) -> Point {
+        let across = ((x - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
+        let up = (y / self.top).clamp(0.0, 1.0);
+        (LEFT + across * WIDTH, HEAD + HEIGHT * (1.0 - up))
+    }
+
+    fn draw(&self, svg: &mut Svg, panel: &Panel) {
+        let grid = format!(r#"stroke="{FAINT}" stroke-width="0.7""#);
+        let middle = format!(r#"text-anchor="middle" fill="{INK}""#);
+        let end = format!(r#"text-anchor="end" fill="{INK}""#);
+        let bottom = HEAD + HEIGHT;
+        for value in even_steps(0.0, self.top, 5) {
+            let (left, y) = self.at(self.from, value);
+            svg.line((left, y), (left + WIDTH, y), &grid);
+            svg.text((left - 8.0, y), 12.0, &end, &number(value));
+        }
+        if let Chart::Bars { bars, .. } = &panel.chart {
+            self.names(svg, bars);
+        } else {
+            for value in even_steps(self.from, self.to, 10) {
+                let (x, _) = self.at(value, 0.0);
+                svg.line((x, HEAD), (x, bottom), &grid);
+                svg.text((x, bottom + 14.0), 12.0, &middle, &number(value));
+            }
+        }
+        let frame = format!(r#"fill="none" stroke="{EDGE}""#);
+        let centre = (LEFT + WIDTH / 2.0, HEAD + HEIGHT / 2.0);
+        svg.rect(centre, (WIDTH, HEIGHT), 0.0, &frame);
+        svg.text((centre.0, bottom + 34.0), 13.0, &middle, &panel.across);
+        svg.text_upwards((14.0, centre.1), 13.0, &panel.up);
+    }
+
+    /// The names of bars, or their numbers where there is no room for names.
+    fn names(&self, svg: &mut Svg, bars: &[Bar]) {
+        let middle = format!(r#"text-anchor="middle" fill="{INK}""#);
+        let room = WIDTH / bars.len().max(1) as f64;
+        let bottom = HEAD + HEIGHT + 14.0;
+        if bars.len() <= NAMES_MAX {
+            for (place, bar) in bars.iter().enumerate() {
+                let (x, _) = self.at(place as f64 + 0.5, 0.0);
+                svg.text((x, bottom), 11.0, &middle, &fit(&bar.name, room, 11.0));
+            }
+            return;
+        }
+        for value in even_steps(0.0, self.to, 10) {
+            let (x, _) = self.at(value, 0.0);
+            svg.text((x, bottom), 12.0, &middle, &number(value));
+        }
+    }
+
+    fn steps(&self, trace: &Trace) -> Vec<Point> {
+        let mut points: Vec<Point> = Vec::new();
+        for (x, y) in trace.points.iter().filter(|point| usable(point)) {
+            let (x, y) = self.at(*x, *y);
+            if let Some((_, before)) = points.last().copied() {
+                points.push((x, before));
+            }
+            points.push((x, y));
+        }
+        points
+    }
+
+    fn bars(&self, svg: &mut Svg, bars: &[Bar], line: Option<&(String, Vec<f64>)>) {
+        let width = WIDTH / bars.len().max(1) as f64;
+        let wide = (width * 0.8).min(60.0);
+        let few = bars.len() <= 12;
+        for (place, bar) in bars.iter().enumerate() {
+            let value = if bar.value.is_finite() {
+                bar.value
+            } else {
+                0.0
+            };
+            let (x, y) = self.at(place as f64 + 0.5, value);
+            let height = HEAD + HEIGHT - y;
+            let colour = palette::series(if few { place } else { 0 });
+            let fill = format!(r#"class="bar" fill="{colour}" fill-opacity="0.75""#);
+            let hover = format!("{}: {}", bar.name, number(value));
+            svg.rect_with_hover((x, y + height / 2.0), (wide, height), 0.0, &fill, &hover);
+            if few {
+                let middle = format!(r#"text-anchor="middle" fill="{GREY}""#);
+                svg.text((x, y - 8.0), 12.0, &middle, &rounded(value));
+            }
+        }
+        if let Some((_, values)) = line {
+            let mut points: Vec<Point> = Vec::new();
+            for (place, value) in values.iter().enumerate() {
+                let (x, y) = self.at(place as f64, *value);
+                let (to, _) = self.at(place as f64 + 1.0, *value);
+                points.extend([(x, y), (to, y)]);
+            }
+            svg.polyline(&points, &compared());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(chart: Chart) -> Panel {
+        Panel {
+            title: "t <&>".to_owned(),
+            across: "x".to_owned(),
+            up: "y".to_owned(),
+            chart,
+        }
+    }
+
+    #[test]
+    fn a_picture_has_every_line_and_bar_once() {
+        let trace = |name: &str| Trace {
+            name: name.to_owned(),
+            points: vec![(0.0, 1.0), (2.0, f64::NAN), (4.0, 3.0)],
+        };
+        let bars = (0..3).map(|place| Bar {
+            name: place.to_string(),
+            value: f64::from(place),
+        });
+        let picture = panels(
+            "title",
+            &["a line".to_owned()],
+            &[
+                panel(Chart::Steps(vec![trace("a"), trace("b")])),
+                panel(Chart::Lines(vec![trace("a")])),
+                panel(Chart::Bars {
+                    bars: bars.collect(),
+                    line: Some(("theory".to_owned(), vec![1.0, 1.0, 1.0])),
+                }),
+            ],
+        );
+        assert_eq!(picture.matches("class=\"bar\"").count(), 3);
+        // Three lines, and two samples of them in the legend.
+        assert_eq!(picture.matches("class=\"trace\"").count(), 5);
+        assert_eq!(picture.matches("class=\"compared\"").count(), 2);
+        assert!(picture.contains("t &lt;&amp;&gt;"));
+        assert!(!picture.contains("NaN"));
+    }
+
+    #[test]
+    fn steps_keep_a_value_until_the_next() {
+        let axes = Axes {
+            from: 0.0,
+            to: 10.0,
+            top: 1.0,
+        };
+        let trace = Trace {
+            name: String::new(),
+            points: vec![(0.0, 0.0), (5.0, 1.0), (10.0, 0.0)],
+        };
+        let points = axes.steps(&trace);
+        let corner = axes.at(5.0, 0.0);
+        assert_eq!(points.len(), 5);
+        assert_eq!(points[1], corner);
+    }
+
+    #[test]
+    fn numbers_above_bars_are_short() {
+        assert_eq!(rounded(805.3271), "805");
+        assert_eq!(rounded(24.5108), "24.5");
+        assert_eq!(rounded(0.0), "0");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_still_a_picture() {
+        let empty = Chart::Bars {
+            bars: Vec::new(),
+            line: None,
+        };
+        let picture = panels("", &[], &[panel(empty), panel(Chart::Lines(Vec::new()))]);
+        assert!(picture.starts_with("<svg") && !picture.contains("NaN"));
+    }
+}
