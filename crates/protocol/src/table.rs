@@ -1,5 +1,7 @@
 //! A hash table that cannot be iterated, so that no run depends on its order.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::FixedState;
@@ -57,18 +59,26 @@ impl<K: Eq + Hash, V> Table<K, V> {
     }
 }
 
-/// Values in numbered places; freed places are used again, lowest memory first.
+/// Values in numbered places; freed places are used again, the lowest first, and empty places at
+/// the end are given back.
 #[derive(Clone, Debug)]
 pub struct Slab<T> {
+    /// The last place is never empty.
     places: Vec<Option<T>>,
-    free: Vec<u32>,
+    /// Empty places; also some beyond the end that were given back.
+    free: BinaryHeap<Reverse<u32>>,
+    used: usize,
 }
+
+/// Room for so many values is never given back.
+const ROOM_MIN: usize = 1024;
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
         Self {
             places: Vec::new(),
-            free: Vec::new(),
+            free: BinaryHeap::new(),
+            used: 0,
         }
     }
 }
@@ -76,9 +86,14 @@ impl<T> Default for Slab<T> {
 impl<T> Slab<T> {
     /// Puts a value in and says where.
     pub fn insert(&mut self, value: T) -> u32 {
-        if let Some(place) = self.free.pop() {
-            self.places[place as usize] = Some(value);
-            return place;
+        self.used += 1;
+        if let Some(Reverse(place)) = self.free.pop() {
+            if let Some(empty) = self.places.get_mut(place as usize) {
+                *empty = Some(value);
+                return place;
+            }
+            // The lowest was given back, so all of them were.
+            self.free.clear();
         }
         self.places.push(Some(value));
         (self.places.len() - 1) as u32
@@ -87,23 +102,23 @@ impl<T> Slab<T> {
     /// Takes the value at a place out.
     pub fn remove(&mut self, place: u32) -> Option<T> {
         let value = self.places.get_mut(place as usize)?.take()?;
-        if self.len_used() == 1 {
-            self.places.clear();
-            self.free.clear();
-        } else {
-            self.free.push(place);
+        self.used -= 1;
+        self.free.push(Reverse(place));
+        while self.places.last().is_some_and(Option::is_none) {
+            self.places.pop();
+        }
+        let kept = self.places.len();
+        if self.places.capacity() > ROOM_MIN && kept * 4 < self.places.capacity() {
+            self.places.shrink_to((kept * 2).max(ROOM_MIN));
+            self.free.retain(|Reverse(place)| (*place as usize) < kept);
+            self.free.shrink_to(ROOM_MIN);
         }
         Some(value)
     }
 
-    fn len_used(&self) -> usize {
-        // The value just taken is still counted: it is in neither list yet.
-        self.places.len() - self.free.len()
-    }
-
     /// How many values there are.
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.used
     }
 
     /// Whether there is no value.
@@ -130,5 +145,58 @@ impl<T> Slab<T> {
     /// The places in use, in order.
     pub fn places(&self) -> Vec<u32> {
         self.iter().map(|(place, _)| place).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use conclave_quorum::Prng;
+
+    use super::*;
+
+    /// A slab holds what an ordered map holds, in the lowest places that were free.
+    #[test]
+    fn a_slab_equals_its_dumb_twin() {
+        let mut rng = Prng::new(9);
+        for round in 0..60 {
+            let mut slab = Slab::default();
+            let mut dumb = BTreeMap::new();
+            let mut bias = 0.7;
+            for number in 0..600 {
+                if number % 150 == 0 {
+                    bias = 1.0 - bias;
+                }
+                if rng.chance(bias) {
+                    let lowest = (0..).find(|place| !dumb.contains_key(place));
+                    let place = slab.insert(number);
+                    assert_eq!(Some(place), lowest, "round {round}");
+                    dumb.insert(place, number);
+                } else {
+                    let place = rng.below(40) as u32;
+                    assert_eq!(slab.remove(place), dumb.remove(&place));
+                }
+                assert_eq!(slab.len(), dumb.len());
+                assert!(
+                    slab.iter()
+                        .eq(dumb.iter().map(|(place, value)| (*place, value)))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_gives_its_room_back() {
+        let mut slab = Slab::default();
+        for number in 0..100_000 {
+            slab.insert(number);
+        }
+        for place in 10..100_000 {
+            slab.remove(place);
+        }
+        assert_eq!(slab.len(), 10);
+        assert!(slab.places.capacity() <= ROOM_MIN);
+        assert!(slab.free.len() <= ROOM_MIN);
     }
 }

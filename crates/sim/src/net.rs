@@ -178,6 +178,11 @@ impl<M> Stream<M> {
         self.last
     }
 
+    /// Whether a message that comes to the end of its way now is there at once.
+    pub fn is_clear(&self, now: u64) -> bool {
+        self.held.is_empty() && self.hold <= now && !self.lost
+    }
+
     /// A message comes to the end of its way.
     pub fn arrive(&mut self, now: u64, message: M) -> Arrival<M> {
         if self.lost {

@@ -250,25 +250,26 @@ impl Arbiter {
         };
         let group = if self.granted == 0 {
             self.bypassed = 0;
-            top.ask.clone()
+            &top.ask
         } else {
             let granted = self.entries.iter().find(|entry| entry.grant.is_some());
-            granted.expect("invariant: a grant is counted").ask.clone()
+            &granted.expect("invariant: a grant is counted").ask
         };
-        self.has_priority = top.ask.joins(&group);
+        self.has_priority = top.ask.joins(group);
         if !self.has_priority {
             for place in 0..self.entries.len() {
                 self.inquire(place, scope);
             }
             return;
         }
-        if alone(&group) {
+        if alone(group) {
             // Nobody can join an exclusive request: the best request is the whole group.
             if self.granted == 0 {
                 self.grant(0, false, scope);
             }
             return;
         }
+        let group = Arc::clone(group);
         self.admit_group(&group, scope);
     }
 

@@ -89,7 +89,7 @@ impl Ask {
     pub fn joins(&self, other: &Self) -> bool {
         match (&self.mode, &other.mode) {
             (Mode::Shared, Mode::Shared) => true,
-            (Mode::Group(a), Mode::Group(b)) => a == b,
+            (Mode::Group(a), Mode::Group(b)) => Arc::ptr_eq(a, b) || a == b,
             (Mode::Exclusive, Mode::Exclusive) => {
                 self.session == other.session
                     && match (self.bond, other.bond) {

@@ -140,7 +140,7 @@ impl World<'_> {
             self.meter.raised();
         }
         if !out.events.is_empty() {
-            for event in std::mem::take(&mut out.events) {
+            for event in out.events.drain(..) {
                 if self.clients[client as usize].life == life {
                     self.client_event(client, life, event);
                 }

@@ -166,7 +166,7 @@ impl World<'_> {
             self.send_durable(node);
         }
         if !out.events.is_empty() {
-            for event in std::mem::take(&mut out.events) {
+            for event in out.events.drain(..) {
                 self.node_event(node, event);
             }
         }

@@ -189,7 +189,13 @@ impl World<'_> {
 
     /// Something sent by a client has come to the node.
     pub(super) fn arrive_up(&mut self, place: u32, item: Item) {
-        let arrival = self.links[place as usize].up.arrive(self.now, item);
+        let stream = &mut self.links[place as usize].up;
+        if stream.is_clear(self.now) {
+            // Most messages: they need not be handed to and fro.
+            self.deliver_up(place, item);
+            return;
+        }
+        let arrival = stream.arrive(self.now, item);
         match arrival {
             Arrival::Now(item) => self.deliver_up(place, item),
             Arrival::Held(Some(until)) => {
@@ -201,7 +207,12 @@ impl World<'_> {
 
     /// Something sent by a node has come to the client.
     pub(super) fn arrive_down(&mut self, place: u32, item: Item) {
-        let arrival = self.links[place as usize].down.arrive(self.now, item);
+        let stream = &mut self.links[place as usize].down;
+        if stream.is_clear(self.now) {
+            self.deliver_down(place, item);
+            return;
+        }
+        let arrival = stream.arrive(self.now, item);
         match arrival {
             Arrival::Now(item) => self.deliver_down(place, item),
             Arrival::Held(Some(until)) => {

@@ -69,6 +69,9 @@ impl LockClient {
                 )
             })
             .collect();
+        if ends.len() == request.target.len() && request.asks_target() {
+            return ends.iter().map(|(until, _)| *until).min();
+        }
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let family = self.config.quorums.family(&request.ask.mode);
         let least = self.config.quorums.least(&request.ask.mode);

@@ -52,8 +52,6 @@ pub(super) struct Link {
     done: VecDeque<(u64, Finished)>,
     /// What is said once the connection is open.
     outbox: Vec<Message>,
-    /// What the node's clock said, and when.
-    clock: Option<(Wall, Instant)>,
     pub(super) rtt: Duration,
     pub(super) suspect: bool,
     pub(super) draining: bool,
@@ -80,7 +78,6 @@ impl Link {
             to_note: BTreeSet::new(),
             done: VecDeque::new(),
             outbox: Vec::new(),
-            clock: None,
             rtt: Duration::ZERO,
             suspect: false,
             draining: false,
@@ -459,8 +456,8 @@ impl LockClient {
 
     pub(super) fn hear_clock(&mut self, node: NodeId, clock: Wall) {
         let now = self.now.mono;
-        if let Some(link) = self.link_mut(node) {
-            link.clock = Some((clock, now));
+        if let Some(heard) = self.clocks.get_mut(node.index()) {
+            *heard = Some((clock, now));
         }
     }
 
@@ -469,13 +466,12 @@ impl LockClient {
     /// everyone who waits.
     pub(super) fn nodes_clock(&self) -> Option<Wall> {
         let now = self.now.mono;
-        let heard = self.links.iter().flatten().filter_map(|link| link.clock);
-        let mut clocks: Vec<Wall> = heard.map(|(clock, at)| clock.plus(now.since(at))).collect();
-        if clocks.is_empty() {
-            return None;
-        }
-        clocks.sort_unstable();
-        Some(clocks[(clocks.len() - 1) / 2])
+        let heard = self.clocks.iter().flatten();
+        let mut clocks: Vec<Wall> = heard
+            .map(|(clock, at)| clock.plus(now.since(*at)))
+            .collect();
+        let middle = clocks.len().checked_sub(1)? / 2;
+        Some(*clocks.select_nth_unstable(middle).1)
     }
 
     pub(super) fn send_beat(&mut self, node: NodeId, out: &mut ClientEffects) {

@@ -31,7 +31,7 @@ use super::message::Message;
 use crate::id::{ClientId, ConnNo, GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token};
 use crate::machine::Machine;
 use crate::table::{Slab, Table};
-use crate::time::{Instant, Now, Wake};
+use crate::time::{Instant, Now, Wake, Wall};
 
 use jobs::Job;
 use link::Link;
@@ -46,6 +46,8 @@ pub struct LockClient {
     now: Now,
     rng: Prng,
     links: Vec<Option<Box<Link>>>,
+    /// What each node's clock said, and when. Every wish reads all of them: they lie together.
+    clocks: Vec<Option<(Wall, Instant)>>,
     /// Nodes that are suspected, draining or refused us.
     troubled: BTreeSet<NodeId>,
     /// The attached session of each TTL.
@@ -74,6 +76,7 @@ impl LockClient {
     pub fn new(config: Arc<Config>, id: ClientId, seed: u64) -> Self {
         Self {
             links: vec![None; config.quorums.nodes()],
+            clocks: vec![None; config.quorums.nodes()],
             config,
             id,
             owner: Arc::from(""),

@@ -167,6 +167,13 @@ impl Requester {
         self.told_to_wait
     }
 
+    /// Whether it has asked the quorum it chose first, and nobody else. That quorum is a minimal
+    /// one: no part of it will do.
+    pub(super) fn asks_target(&self) -> bool {
+        let asked = self.members.iter().map(|member| &member.node);
+        self.members.len() == self.target.len() && asked.eq(self.target.iter())
+    }
+
     fn grant_ref(&self, grant: GrantNo) -> GrantRef {
         GrantRef {
             session: self.ask.session,
@@ -694,7 +701,8 @@ impl LockClient {
             .members
             .iter()
             .filter(|member| member.grant.is_some());
-        if held.clone().count() < request.quorum_min {
+        let count = held.clone().count();
+        if count < request.quorum_min || count < request.target.len() && request.asks_target() {
             return;
         }
         let stale_too = self.config.rules.has(Plant::NoFreshnessAtEntry);
@@ -708,13 +716,14 @@ impl LockClient {
         let nodes = self.config.quorums.nodes();
         let set = NodeSet::of(nodes, fresh.map(|member| member.node.index()));
         let family = self.config.quorums.family(&request.ask.mode);
-        if !family.contains_quorum(&set) {
+        let whole = request.target.iter().all(|node| set.contains(node.index()));
+        if !whole && !family.contains_quorum(&set) {
             let wants = held.count() > set.len();
             let request = self.requests.get_mut(place).expect("invariant: just seen");
             request.wants_fresh = wants;
             return;
         }
-        let quorum: Vec<NodeId> = if request.target.iter().all(|node| set.contains(node.index())) {
+        let quorum: Vec<NodeId> = if whole {
             request.target.to_vec()
         } else {
             let even = vec![1.0; nodes];
