@@ -171,26 +171,34 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.jump_ms = 2000;
             options.expire = 5.0;
             options.crash = 2.0;
-            options.client_crash = 2.0;
+            "majority(3)".clone_into(&mut options.system);
+            options.names = 1;
+            options.exclusive = 1.0;
+            options.max_bypass = 0;
+            options.idle_locks = 0;
+            options.client_crash = 10.0;
         }
-        Plant::AmnesiaZeroFloor => {
-            options.crash = 3.0;
-            options.disk_lost = 0.8;
-            options.ttl_max_ms = options.ttl_high_ms;
-            options.span_ms = 5000;
-            options.client_crash = 2.0;
-        }
+        Plant::AmnesiaZeroFloor | Plant::RecoverWithoutLimits => lose_disks(options),
         Plant::NoConnCheck => {
-            options.reset = 20.0;
+            options.names = 1;
+            options.exclusive = 1.0;
+            options.clients = 3;
+            options.hold_ms = 100;
+            options.cancel = 0.4;
+            options.cancel_ms = 20;
+            options.span_ms = 5000;
+            options.latency = Latency::Uniform(200_000, 6_000_000);
+            options.reset = 60.0;
             options.late = 0.9;
         }
         Plant::SilentExpiry => options.expire = 8.0,
-        Plant::YieldInside | Plant::FailedRule | Plant::NoRequestOnLocked => {
+        Plant::YieldInside | Plant::NoRequestOnLocked => {
             options.hot = 0.5;
             options.cancel = 0.4;
             options.cancel_ms = 3;
             options.latency = Latency::Uniform(200_000, 6_000_000);
         }
+        Plant::FailedRule => crowd(options),
         Plant::LiteralRefill => {
             options.max_inside = 1 + rng.below(2) as u32;
             options.exclusive = 0.1;
@@ -198,16 +206,41 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.clients = 7;
             options.hold_ms = 30;
         }
-        Plant::FreshnessPerQuorum | Plant::NoFreshnessAtEntry => {
+        Plant::FreshnessPerQuorum => {
             options.stall = 8.0;
             options.partition = 2.0;
             options.stall_ms = 800;
             options.hold_ms = 400;
         }
         Plant::HeartbeatBeforeResume => break_early(options),
-        Plant::RecoverWithoutLimits => lose_disks(options),
         Plant::KeepaliveLowersLimit => raise_while_moving(options),
-        Plant::SecondCrashForgetsPause | Plant::PauseTooShort => {
+        Plant::NoFreshnessAtEntry => {
+            plain(options, "majority(3)", 150);
+            options.latency = Latency::Uniform(5_000_000, 40_000_000);
+            options.link_ttl_ms = 100;
+            options.heartbeat_ms = 25;
+            options.stall = 8.0;
+            options.partition = 2.0;
+            options.stall_ms = 800;
+            options.hold_ms = 400;
+        }
+        Plant::SecondCrashForgetsPause => {
+            plain(options, "singleton(1)", 600);
+            options.restart = Restart::Pause;
+            options.link_ttl_ms = 100;
+            options.heartbeat_ms = 90;
+            options.latency = Latency::Uniform(200_000, 6_000_000);
+            options.detach = 0.9;
+            options.hold_ms = 400;
+            options.span_ms = 5000;
+            options.crash = 3.0;
+            options.again = 0.7;
+            options.down_ms = 20;
+            options.stall = 20.0;
+            options.stall_ms = 50;
+            options.client_crash = 0.0;
+        }
+        Plant::PauseTooShort => {
             options.restart = Restart::Pause;
             options.crash = 3.0;
             options.again = 0.7;
@@ -287,24 +320,65 @@ fn break_early(options: &mut Options) {
     options.drain = 0.0;
 }
 
-/// Disks are lost while a holder's grants live on elsewhere by its handle, and its rivals go
-/// where its token is not known.
+/// The node that all quorums need loses its disk while a handle keeps a grant alive at another,
+/// and rivals go where its token is not known.
 fn lose_disks(options: &mut Options) {
-    plain(options, "majority(3)", 300);
+    plain(options, "expr(1*2 + 1*3)", 300);
+    calm(options);
+    options.restart = Restart::Pause;
     options.link_ttl_ms = 200;
-    options.heartbeat_ms = 25;
+    options.heartbeat_ms = 50;
+    options.latency = Latency::Uniform(200_000, 3_000_000);
+    options.skew_ms = 0;
+    options.idle_locks = 4;
     options.clients = 4;
-    options.groups = 1;
-    options.exclusive = 0.6;
-    options.detach = 0.9;
-    options.hold_ms = 400;
-    options.crash = 2.0;
+    options.detach = 1.0;
+    options.named = 0.0;
+    options.overdue = 0.9;
+    options.hold_ms = 800;
+    options.think_ms = 5;
+    options.span_ms = 5000;
+    options.crash = 1.0;
     options.disk_lost = 1.0;
-    options.blackout = 0.0;
-    options.down_ms = 20;
-    options.client_crash = 3.0;
-    options.node_pause = 0.0;
-    options.reset = 20.0;
+    options.down_ms = 10;
+    options.reset = 150.0;
+}
+
+/// Many ask at once for what two nodes must both give, and messages overtake each other.
+fn crowd(options: &mut Options) {
+    plain(options, "majority(2)", 500);
+    calm(options);
+    options.link_ttl_ms = 400;
+    options.heartbeat_ms = 100;
+    options.latency = Latency::Uniform(1_000_000, 25_000_000);
+    options.clients = 5;
+    options.detach = 0.0;
+    options.hold_ms = 5;
+    options.think_ms = 5;
+    // A waiting request that gave up would end the deadlock.
+    options.cancel = 0.0;
+}
+
+/// Nothing goes wrong but what is set afterwards.
+fn calm(options: &mut Options) {
+    let rates = [
+        &mut options.reset,
+        &mut options.stall,
+        &mut options.partition,
+        &mut options.loss,
+        &mut options.crash,
+        &mut options.blackout,
+        &mut options.again,
+        &mut options.drain,
+        &mut options.node_pause,
+        &mut options.client_pause,
+        &mut options.client_crash,
+        &mut options.expire,
+        &mut options.jump,
+    ];
+    for rate in rates {
+        *rate = 0.0;
+    }
 }
 
 /// Holders move to nodes with higher floors before all nodes know that they are inside, and die.
