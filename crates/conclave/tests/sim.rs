@@ -457,3 +457,40 @@ fn wrong_values_are_refused_in_one_line() {
     let told = refused(&["sim", "fuzz", "--plant", "no-such-bug"]);
     assert!(told.contains("conclave sim plants"), "{told}");
 }
+
+/// Without faults no token is ever raised; under heavy faults, with clocks within the lead, few
+/// entries need a second round.
+#[test]
+fn raises_are_rare() {
+    let entries = |faults: &str, seed: &str| {
+        let told = json(
+            &[
+                "sim",
+                "run",
+                "--system",
+                "billiard(12)",
+                "--clients",
+                "20",
+                "--groups",
+                "2",
+                "--seconds",
+                "4",
+                "--faults",
+                faults,
+                "--seed",
+                seed,
+            ],
+            0,
+        );
+        (number(&told["entries"]), number(&told["raises_per_entry"]))
+    };
+    let (mut all, mut raised) = (0.0, 0.0);
+    for seed in ["1", "2", "3", "4"] {
+        assert_eq!(entries("none", seed).1, 0.0);
+        let (count, share) = entries("heavy", seed);
+        all += count;
+        raised += count * share;
+    }
+    assert!(all > 500.0, "{all}");
+    assert!(raised <= 0.1 * all, "{raised} of {all}");
+}
