@@ -162,21 +162,30 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.client_crash = 3.0;
             options.client_pause = 4.0;
         }
-        Plant::EnterBeforeRaised | Plant::RaisedAboveCeiling => {
-            // Clocks that are far apart make raises common.
+        Plant::EnterBeforeRaised => {
+            far_clocks(options);
+            options.names = 2;
+            options.link_ttl_ms = 800;
+            options.latency = Latency::Uniform(1_000_000, 25_000_000);
+            options.clients = 4;
+            options.cancel = 0.4;
+            options.expire = 10.0;
+            options.crash = 0.0;
+            options.client_crash = 0.0;
+        }
+        Plant::RaisedAboveCeiling => {
+            far_clocks(options);
+            options.restart = Restart::Pause;
             options.lead_ms = 1;
             options.ceiling_ms = 10;
-            options.skew_ms = 300;
-            options.jump = 5.0;
-            options.jump_ms = 2000;
+            options.disk_us = 20_000;
+            options.crash = 3.0;
+            options.blackout = 0.0;
+            options.disk_lost = 0.0;
+            options.down_ms = 10;
+            options.drain = 2.0;
+            options.client_crash = 4.0;
             options.expire = 5.0;
-            options.crash = 2.0;
-            "majority(3)".clone_into(&mut options.system);
-            options.names = 1;
-            options.exclusive = 1.0;
-            options.max_bypass = 0;
-            options.idle_locks = 0;
-            options.client_crash = 10.0;
         }
         Plant::AmnesiaZeroFloor | Plant::RecoverWithoutLimits => lose_disks(options),
         Plant::NoConnCheck => {
@@ -215,13 +224,15 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
         Plant::HeartbeatBeforeResume => break_early(options),
         Plant::KeepaliveLowersLimit => raise_while_moving(options),
         Plant::NoFreshnessAtEntry => {
-            plain(options, "majority(3)", 150);
+            plain(options, "majority(3)", 300);
             options.latency = Latency::Uniform(5_000_000, 40_000_000);
             options.link_ttl_ms = 100;
-            options.heartbeat_ms = 25;
+            options.heartbeat_ms = 90;
+            options.client_pause = 3.0;
+            options.jump = 0.0;
             options.stall = 8.0;
             options.partition = 2.0;
-            options.stall_ms = 800;
+            options.stall_ms = 50;
             options.hold_ms = 400;
         }
         Plant::SecondCrashForgetsPause => {
@@ -300,6 +311,19 @@ fn plain(options: &mut Options, system: &str, ttl_ms: u64) {
     options.attempt = 0.0;
     options.deadline = 0.0;
     options.spread = 1.0;
+}
+
+/// Clocks that are far apart make raises common.
+fn far_clocks(options: &mut Options) {
+    plain(options, "majority(3)", 150);
+    options.link_ttl_ms = 100;
+    options.heartbeat_ms = 25;
+    options.skew_ms = 1000;
+    options.jump = 0.0;
+    options.partition = 0.0;
+    options.hold_ms = 30;
+    options.think_ms = 5;
+    options.reset = 20.0;
 }
 
 /// Connections break between the greeting and the resume that follows it.
