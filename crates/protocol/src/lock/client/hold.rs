@@ -3,6 +3,7 @@
 use conclave_quorum::{NodeSet, pick};
 
 use super::LockClient;
+use super::link::Link;
 use super::request::{Member, Phase, Requester};
 use crate::id::{GrantNo, NodeId, Token};
 use crate::lock::api::{ClientEffects, ClientEvent};
@@ -185,9 +186,30 @@ impl LockClient {
         if self
             .hold_deadline(place)
             .is_some_and(|until| until <= self.now.mono)
+            && !self.clings(place)
         {
             self.lose(place, out);
         }
+    }
+
+    /// When to look whether the hold has ended.
+    pub(super) fn hold_check(&self, place: u32) -> Option<Instant> {
+        let until = self.hold_deadline(place)?;
+        if until <= self.now.mono && self.clings(place) {
+            return Some(self.now.mono + self.config.times.heartbeat);
+        }
+        Some(until)
+    }
+
+    /// The planted bug: a hold that has run out goes on while a node that it rests on is not
+    /// connected, in the hope to reclaim the grant there.
+    fn clings(&self, place: u32) -> bool {
+        if !self.config.rules.has(Plant::ReclaimStale) {
+            return false;
+        }
+        let members = self.requests.get(place).map(|request| &request.members);
+        let mut counted = members.into_iter().flatten().filter(|one| counts(one));
+        counted.any(|member| !self.link(member.node).is_some_and(Link::is_open))
     }
 
     fn lose(&mut self, place: u32, out: &mut ClientEffects) {

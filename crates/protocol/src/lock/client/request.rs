@@ -494,7 +494,7 @@ impl LockClient {
         let Some(request) = self.requests.get(place) else {
             return;
         };
-        let hold = self.hold_deadline(place);
+        let hold = self.hold_check(place);
         let retry = request
             .members
             .iter()
