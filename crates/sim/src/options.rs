@@ -221,6 +221,8 @@ options! {
     detach: f64 = 0.15,
     /// The share of detached wishes in a session that the caller named.
     named: f64 = 0.3,
+    /// The share of handles that ran out whose holders try to renew them all the same.
+    overdue: f64 = 0.0,
     /// How many holders a node lets in per group; zero is no limit.
     max_inside: u32 = 0,
     /// How many late members may pass a waiting request.

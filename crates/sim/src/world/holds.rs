@@ -29,6 +29,8 @@ pub(super) enum Do {
     Keep,
     /// See whether the handle has run out.
     RunOut,
+    /// Show the handle that ran out once more.
+    Retry,
 }
 
 /// How far one lock of a wish has come.
@@ -47,7 +49,7 @@ pub(super) struct Lock {
     pub(super) phase: Phase,
     pub(super) group: Option<Group>,
     pub(super) token: Token,
-    stamp: Stamp,
+    pub(super) stamp: Stamp,
 }
 
 /// A hold that lives by its handle.
@@ -58,7 +60,7 @@ pub(super) struct Detached {
     /// The present handle; none until the hold is detached.
     pub(super) handle: Option<Box<Handle>>,
     /// An earlier handle, which somebody may still use.
-    old: Option<Box<Handle>>,
+    pub(super) old: Option<Box<Handle>>,
     /// Until when the handle is valid, on true time.
     pub(super) until: u64,
     leave_at: u64,
@@ -84,6 +86,11 @@ impl Hold {
     pub(super) fn is_detached(&self) -> bool {
         let detached = self.detached.as_ref();
         detached.is_some_and(|detached| detached.handle.is_some())
+    }
+
+    /// Whether its handle ran out and its holder tries it all the same.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.is_detached() && self.locks.iter().all(|lock| lock.phase == Phase::Waiting)
     }
 }
 
@@ -120,7 +127,7 @@ impl Holds {
         hold.filter(|hold| hold.key == key)
     }
 
-    fn insert(&mut self, hold: Hold) -> Key {
+    pub(super) fn insert(&mut self, hold: Hold) -> Key {
         let place = self.wishes.insert(hold);
         self.next += 1;
         let key = Key(self.next << PLACE_BITS | u64::from(place));
@@ -146,6 +153,12 @@ impl Holds {
             let detached = hold.detached.as_ref();
             detached.is_some_and(|detached| detached.named && detached.session == session)
         })
+    }
+
+    /// Takes a wish out, without a word.
+    pub(super) fn take(&mut self, key: Key) -> Option<Hold> {
+        self.get(key)?;
+        self.wishes.remove(Self::place(key))
     }
 
     /// Whether nothing is waited for or held.
@@ -242,7 +255,7 @@ impl World<'_> {
     }
 
     /// Tells a fact about each lock of a wish that is not over.
-    fn tell_each(&mut self, key: Key, fact: impl Fn(Holder) -> Fact) {
+    pub(super) fn tell_each(&mut self, key: Key, fact: impl Fn(Holder) -> Fact) {
         let Some(hold) = self.holds.get(key) else {
             return;
         };
@@ -293,7 +306,13 @@ impl World<'_> {
         }
     }
 
-    fn entered(&mut self, key: Key, name: &Name, token: Token, members: Vec<(NodeId, GrantNo)>) {
+    pub(super) fn entered(
+        &mut self,
+        key: Key,
+        name: &Name,
+        token: Token,
+        members: Vec<(NodeId, GrantNo)>,
+    ) {
         let Some(number) = Workload::number(name) else {
             return;
         };
@@ -515,6 +534,7 @@ impl World<'_> {
             }
             Do::Keep => self.keep_handle(key),
             Do::RunOut => self.run_out(key),
+            Do::Retry => self.retry_overdue(key),
         }
     }
 
@@ -590,7 +610,12 @@ impl World<'_> {
             let name = handle.ask.name.clone();
             let members = members_of(&handle);
             let token = handle.token;
-            if later {
+            if hold.is_overdue() {
+                // An answer that is too old proves nothing.
+                if until > self.now {
+                    self.back_inside(operation.hold, handle, until);
+                }
+            } else if later {
                 self.set_handle(operation.hold, handle, until);
                 if !same {
                     self.moved(operation.hold, &name, token, members);
@@ -622,7 +647,7 @@ impl World<'_> {
         }
     }
 
-    fn set_handle(&mut self, key: Key, handle: Box<Handle>, until: u64) {
+    pub(super) fn set_handle(&mut self, key: Key, handle: Box<Handle>, until: u64) {
         let Some(hold) = self.holds.get_mut(key) else {
             return;
         };
@@ -634,7 +659,7 @@ impl World<'_> {
         self.queue.push(True(until), Event::Hold(key, Do::RunOut));
     }
 
-    fn schedule_keep(&mut self, key: Key) {
+    pub(super) fn schedule_keep(&mut self, key: Key) {
         let Some(detached) = self.holds.get(key).and_then(|hold| hold.detached.as_ref()) else {
             return;
         };
@@ -659,7 +684,7 @@ impl World<'_> {
         None
     }
 
-    fn operate(&mut self, hold: Key, handle: Box<Handle>, counts: bool, finish: bool) {
+    pub(super) fn operate(&mut self, hold: Key, handle: Box<Handle>, counts: bool, finish: bool) {
         let Some(client) = self.gateway() else {
             return;
         };
@@ -745,7 +770,9 @@ impl World<'_> {
         }
         let lost = |holder| Fact::Lost { holder };
         self.leave_all(key, lost, lost);
-        self.remove(key);
+        if !self.try_overdue(key) {
+            self.remove(key);
+        }
     }
 
     /// A handle was not renewed, or not released.
@@ -753,7 +780,9 @@ impl World<'_> {
         let Some(operation) = self.holds.operations.remove(&key) else {
             return;
         };
-        if operation.counts && self.holds.get(operation.hold).is_some() {
+        let hold = self.holds.get(operation.hold);
+        // Whoever tries a handle that ran out has nothing to lose.
+        if operation.counts && hold.is_some_and(|hold| !hold.is_overdue()) {
             let lost = |holder| Fact::Lost { holder };
             self.leave_all(operation.hold, lost, lost);
             self.remove(operation.hold);
@@ -762,7 +791,7 @@ impl World<'_> {
     }
 }
 
-fn members_of(handle: &Handle) -> Vec<(NodeId, GrantNo)> {
+pub(super) fn members_of(handle: &Handle) -> Vec<(NodeId, GrantNo)> {
     let grants = handle.grants.iter();
     grants.map(|(node, _, grant)| (*node, *grant)).collect()
 }

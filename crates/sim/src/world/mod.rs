@@ -6,6 +6,7 @@ mod eyes;
 mod faults;
 mod holds;
 mod nodes;
+mod overdue;
 mod wires;
 
 use std::sync::Arc;
