@@ -162,35 +162,52 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.client_crash = 3.0;
             options.client_pause = 4.0;
         }
-        Plant::EnterBeforeRaised | Plant::RaisedAboveCeiling | Plant::KeepaliveLowersLimit => {
-            // Clocks that are far apart make raises common.
+        Plant::EnterBeforeRaised => {
+            far_clocks(options);
+            options.names = 2;
+            options.link_ttl_ms = 800;
+            options.latency = Latency::Uniform(1_000_000, 25_000_000);
+            options.clients = 4;
+            options.cancel = 0.4;
+            options.expire = 10.0;
+            options.crash = 0.0;
+            options.client_crash = 0.0;
+        }
+        Plant::RaisedAboveCeiling => {
+            far_clocks(options);
+            options.restart = Restart::Pause;
             options.lead_ms = 1;
             options.ceiling_ms = 10;
-            options.skew_ms = 300;
-            options.jump = 5.0;
-            options.jump_ms = 2000;
-            options.expire = 5.0;
-            options.crash = 2.0;
-            options.client_crash = 2.0;
-        }
-        Plant::AmnesiaZeroFloor | Plant::RecoverWithoutLimits => {
+            options.disk_us = 20_000;
             options.crash = 3.0;
-            options.disk_lost = 0.8;
-            options.ttl_max_ms = options.ttl_high_ms;
-            options.span_ms = 5000;
-            options.client_crash = 2.0;
+            options.blackout = 0.0;
+            options.disk_lost = 0.0;
+            options.down_ms = 10;
+            options.drain = 2.0;
+            options.client_crash = 4.0;
+            options.expire = 5.0;
         }
+        Plant::AmnesiaZeroFloor | Plant::RecoverWithoutLimits => lose_disks(options),
         Plant::NoConnCheck => {
-            options.reset = 20.0;
+            options.names = 1;
+            options.exclusive = 1.0;
+            options.clients = 3;
+            options.hold_ms = 100;
+            options.cancel = 0.4;
+            options.cancel_ms = 20;
+            options.span_ms = 5000;
+            options.latency = Latency::Uniform(200_000, 6_000_000);
+            options.reset = 60.0;
             options.late = 0.9;
         }
         Plant::SilentExpiry => options.expire = 8.0,
-        Plant::YieldInside | Plant::FailedRule | Plant::NoRequestOnLocked => {
+        Plant::YieldInside | Plant::NoRequestOnLocked => {
             options.hot = 0.5;
             options.cancel = 0.4;
             options.cancel_ms = 3;
             options.latency = Latency::Uniform(200_000, 6_000_000);
         }
+        Plant::FailedRule => crowd(options),
         Plant::LiteralRefill => {
             options.max_inside = 1 + rng.below(2) as u32;
             options.exclusive = 0.1;
@@ -198,18 +215,43 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.clients = 7;
             options.hold_ms = 30;
         }
-        Plant::FreshnessPerQuorum | Plant::NoFreshnessAtEntry => {
+        Plant::FreshnessPerQuorum => {
             options.stall = 8.0;
             options.partition = 2.0;
             options.stall_ms = 800;
             options.hold_ms = 400;
         }
-        Plant::HeartbeatBeforeResume => {
-            options.reset = 15.0;
-            options.stall = 5.0;
+        Plant::HeartbeatBeforeResume => break_early(options),
+        Plant::KeepaliveLowersLimit => raise_while_moving(options),
+        Plant::NoFreshnessAtEntry => {
+            plain(options, "majority(3)", 300);
+            options.latency = Latency::Uniform(5_000_000, 40_000_000);
+            options.link_ttl_ms = 100;
+            options.heartbeat_ms = 90;
+            options.client_pause = 3.0;
+            options.jump = 0.0;
+            options.stall = 8.0;
+            options.partition = 2.0;
+            options.stall_ms = 50;
             options.hold_ms = 400;
         }
-        Plant::SecondCrashForgetsPause | Plant::PauseTooShort => {
+        Plant::SecondCrashForgetsPause => {
+            plain(options, "singleton(1)", 600);
+            options.restart = Restart::Pause;
+            options.link_ttl_ms = 100;
+            options.heartbeat_ms = 90;
+            options.latency = Latency::Uniform(200_000, 6_000_000);
+            options.detach = 0.9;
+            options.hold_ms = 400;
+            options.span_ms = 5000;
+            options.crash = 3.0;
+            options.again = 0.7;
+            options.down_ms = 20;
+            options.stall = 20.0;
+            options.stall_ms = 50;
+            options.client_crash = 0.0;
+        }
+        Plant::PauseTooShort => {
             options.restart = Restart::Pause;
             options.crash = 3.0;
             options.again = 0.7;
@@ -239,22 +281,10 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.hold_ms = 800;
             options.client_pause = 2.0;
         }
-        Plant::ReclaimStale => {
-            options.restart = Restart::Pause;
-            options.crash = 3.0;
-            options.down_ms = 20;
-            options.partition = 2.0;
-            options.stall = 5.0;
-            options.hold_ms = 400;
-        }
-        Plant::MigrateWithoutFloor => {
-            options.crash = 2.0;
-            options.stall = 5.0;
-            options.expire = 6.0;
-            options.drain = 2.0;
-            options.hold_ms = 400;
-        }
-        Plant::OldGrantHandle | Plant::FinishedMark => {
+        Plant::ReclaimStale => return_late(options),
+        Plant::MigrateWithoutFloor => move_after_spite(options),
+        Plant::OldGrantHandle => show_old_handles(options),
+        Plant::FinishedMark => {
             options.detach = 0.8;
             options.named = 0.5;
             options.expire = 4.0;
@@ -267,6 +297,197 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.latency = Latency::Uniform(200_000, 6_000_000);
         }
     }
+}
+
+/// One exclusive lock, nothing that ends a wish early, and this TTL for all.
+fn plain(options: &mut Options, system: &str, ttl_ms: u64) {
+    system.clone_into(&mut options.system);
+    options.names = 1;
+    options.exclusive = 1.0;
+    options.ttl_low_ms = ttl_ms;
+    options.ttl_high_ms = ttl_ms;
+    options.ttl_max_ms = ttl_ms;
+    options.together = 0.0;
+    options.attempt = 0.0;
+    options.deadline = 0.0;
+    options.spread = 1.0;
+}
+
+/// Clocks that are far apart make raises common.
+fn far_clocks(options: &mut Options) {
+    plain(options, "majority(3)", 150);
+    options.link_ttl_ms = 100;
+    options.heartbeat_ms = 25;
+    options.skew_ms = 1000;
+    options.jump = 0.0;
+    options.partition = 0.0;
+    options.hold_ms = 30;
+    options.think_ms = 5;
+    options.reset = 20.0;
+}
+
+/// Connections break between the greeting and the resume that follows it.
+fn break_early(options: &mut Options) {
+    plain(options, "singleton(1)", 300);
+    options.link_ttl_ms = 400;
+    options.heartbeat_ms = 90;
+    options.latency = Latency::Uniform(1_000_000, 40_000_000);
+    options.hold_ms = 400;
+    options.think_ms = 5;
+    options.span_ms = 5000;
+    options.reset = 150.0;
+    options.late = 0.0;
+    options.stall = 0.0;
+    options.partition = 0.0;
+    options.client_pause = 0.0;
+    options.expire = 0.0;
+    options.drain = 0.0;
+}
+
+/// The node that all quorums need loses its disk while a handle keeps a grant alive at another,
+/// and rivals go where its token is not known.
+fn lose_disks(options: &mut Options) {
+    plain(options, "expr(1*2 + 1*3)", 300);
+    calm(options);
+    options.restart = Restart::Pause;
+    options.link_ttl_ms = 200;
+    options.heartbeat_ms = 50;
+    options.latency = Latency::Uniform(200_000, 3_000_000);
+    options.skew_ms = 0;
+    options.idle_locks = 4;
+    options.clients = 4;
+    options.detach = 1.0;
+    options.named = 0.0;
+    options.overdue = 0.9;
+    options.hold_ms = 800;
+    options.think_ms = 5;
+    options.span_ms = 5000;
+    options.crash = 1.0;
+    options.disk_lost = 1.0;
+    options.down_ms = 10;
+    options.reset = 150.0;
+}
+
+/// Many ask at once for what two nodes must both give, and messages overtake each other.
+fn crowd(options: &mut Options) {
+    plain(options, "majority(2)", 500);
+    calm(options);
+    options.link_ttl_ms = 400;
+    options.heartbeat_ms = 100;
+    options.latency = Latency::Uniform(1_000_000, 25_000_000);
+    options.clients = 5;
+    options.detach = 0.0;
+    options.hold_ms = 5;
+    options.think_ms = 5;
+    // A waiting request that gave up would end the deadlock.
+    options.cancel = 0.0;
+}
+
+/// Nothing goes wrong but what is set afterwards.
+fn calm(options: &mut Options) {
+    let rates = [
+        &mut options.reset,
+        &mut options.stall,
+        &mut options.partition,
+        &mut options.loss,
+        &mut options.crash,
+        &mut options.blackout,
+        &mut options.again,
+        &mut options.drain,
+        &mut options.node_pause,
+        &mut options.client_pause,
+        &mut options.client_crash,
+        &mut options.expire,
+        &mut options.jump,
+    ];
+    for rate in rates {
+        *rate = 0.0;
+    }
+}
+
+/// Holders move to nodes with higher floors before all nodes know that they are inside, and die.
+fn raise_while_moving(options: &mut Options) {
+    plain(options, "majority(3)", 300);
+    options.names = 8;
+    options.hot = 0.0;
+    options.idle_locks = 0;
+    options.restart = Restart::Pause;
+    options.down_ms = 50;
+    options.overdue = 0.8;
+    options.link_ttl_ms = 400;
+    options.heartbeat_ms = 10;
+    options.spread = 4.0;
+    options.latency = Latency::Uniform(2_000_000, 15_000_000);
+    options.skew_ms = 0;
+    options.jump = 0.0;
+    options.crash = 0.0;
+    options.clients = 6;
+    options.wishes = 2;
+    options.hold_ms = 200;
+    options.think_ms = 5;
+    options.detach = 0.5;
+    options.named = 0.0;
+    options.cancel = 0.0;
+    options.stall = 5.0;
+    options.stall_ms = 300;
+    options.partition = 3.0;
+    options.reset = 20.0;
+    options.drain = 3.0;
+    options.expire = 10.0;
+    options.client_crash = 8.0;
+}
+
+/// Nodes crash while holders are away for longer than a TTL.
+fn return_late(options: &mut Options) {
+    plain(options, "singleton(1)", 300);
+    options.restart = Restart::Pause;
+    options.link_ttl_ms = 100;
+    options.heartbeat_ms = 25;
+    options.clients = 3;
+    options.hold_ms = 400;
+    options.crash = 2.0;
+    options.down_ms = 20;
+    options.stall = 10.0;
+    options.stall_ms = 300;
+    options.partition = 0.0;
+}
+
+/// Holders whose grant was taken by spite do not hear of it and move to where a rival has been.
+fn move_after_spite(options: &mut Options) {
+    plain(options, "majority(3)", 600);
+    options.link_ttl_ms = 400;
+    options.heartbeat_ms = 10;
+    options.latency = Latency::Uniform(200_000, 6_000_000);
+    options.lead_ms = 1;
+    options.clients = 4;
+    options.wishes = 2;
+    options.detach = 0.0;
+    options.cancel = 0.0;
+    options.hold_ms = 400;
+    options.span_ms = 5000;
+    options.expire = 30.0;
+    options.stall = 30.0;
+    options.stall_ms = 200;
+    options.reset = 30.0;
+    options.crash = 0.0;
+}
+
+/// Handles that ran out are shown again, through several gateways, while others come and go.
+fn show_old_handles(options: &mut Options) {
+    plain(options, "singleton(1)", 150);
+    options.ttl_max_ms = 650;
+    options.latency = Latency::Uniform(5_000_000, 40_000_000);
+    options.detach = 0.9;
+    options.named = 0.0;
+    options.overdue = 0.9;
+    options.cancel = 0.4;
+    options.hold_ms = 400;
+    options.span_ms = 5000;
+    options.reset = 20.0;
+    options.expire = 0.0;
+    options.crash = 0.0;
+    options.node_pause = 0.0;
+    options.loss = 0.0;
 }
 
 #[cfg(test)]
