@@ -410,12 +410,15 @@ fn raise_while_moving(options: &mut Options) {
     plain(options, "majority(3)", 300);
     options.names = 8;
     options.hot = 0.0;
-    options.idle_locks = 64;
+    options.idle_locks = 0;
+    options.restart = Restart::Pause;
+    options.down_ms = 50;
+    options.overdue = 0.8;
     options.link_ttl_ms = 400;
     options.heartbeat_ms = 10;
     options.spread = 4.0;
     options.latency = Latency::Uniform(2_000_000, 15_000_000);
-    options.skew_ms = 200;
+    options.skew_ms = 0;
     options.jump = 0.0;
     options.crash = 0.0;
     options.clients = 6;
@@ -425,7 +428,7 @@ fn raise_while_moving(options: &mut Options) {
     options.detach = 0.5;
     options.named = 0.0;
     options.cancel = 0.0;
-    options.stall = 10.0;
+    options.stall = 5.0;
     options.stall_ms = 300;
     options.partition = 3.0;
     options.reset = 20.0;
