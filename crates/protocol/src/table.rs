@@ -169,7 +169,7 @@ mod tests {
                     bias = 1.0 - bias;
                 }
                 if rng.chance(bias) {
-                    let lowest = (0..).find(|place| !dumb.contains_key(place));
+                    let lowest = (0..=u32::MAX).find(|place| !dumb.contains_key(place));
                     let place = slab.insert(number);
                     assert_eq!(Some(place), lowest, "round {round}");
                     dumb.insert(place, number);

@@ -78,6 +78,11 @@ impl LockClient {
             grants: grants.collect(),
         };
         let until = since + self.config.times.shrink(ttl);
+        if until <= self.now.mono {
+            // It took too long: nobody can say that the hold has lasted.
+            self.fail(key, Ended::NotHeld, out);
+            return;
+        }
         self.forget(place, out);
         self.jobs.remove(&key);
         out.events

@@ -930,7 +930,8 @@ impl LockClient {
         let Some(place) = self.by_ref.get(&(session, number)).copied() else {
             return;
         };
-        let wait = retry.clamp(self.config.times.hedge_min, self.config.times.ttl_max * 2);
+        let times = &self.config.times;
+        let wait = retry.min(times.ttl_max * 2).max(times.hedge_min);
         let at = self.now.mono + wait;
         if let Some(link) = self.link_mut(node) {
             link.avoid_until = link.avoid_until.max(at);
