@@ -10,7 +10,9 @@
 //! - Its token is larger than that of every conflicting holder before it.
 //! - Cancel and enter are decided by one step: never both.
 
+mod answers;
 mod canon;
+mod grants;
 mod handles;
 mod hold;
 mod jobs;

@@ -1,18 +1,16 @@
-//! A requester outside: asking, gathering grants, yielding, raising, entering.
+//! A requester outside: what it is, whom it asks, and when it asks others.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use conclave_quorum::{NodeSet, family, pick};
+use conclave_quorum::{NodeSet, pick};
 
 use super::serial::Journey;
 use super::{LockClient, Timer};
 use crate::id::{GrantNo, Incarnation, Key, NodeId, RequestNo, SessionId, Token};
-use crate::lock::api::{Acquire, ClientEffects, ClientEvent, Ended};
+use crate::lock::api::{Acquire, ClientEffects, Ended};
 use crate::lock::config::Protocol;
 use crate::lock::message::{GrantRef, Message, Refusal, SessionInfo};
 use crate::lock::mode::{Ask, Bond, Mode, Priority};
-use crate::lock::plant::Plant;
 use crate::time::{Instant, Wall};
 
 /// One wish for one lock.
@@ -31,20 +29,20 @@ pub(super) struct Requester {
     /// The quorum asked first; the way of a request that travels.
     pub(super) target: Arc<[NodeId]>,
     /// No quorum is smaller.
-    quorum_min: usize,
+    pub(super) quorum_min: usize,
     pub(super) deadline: Option<Instant>,
-    attempt: bool,
+    pub(super) attempt: bool,
     /// Whether it holds grants that are not fresh: the next heartbeat may let it in.
     pub(super) wants_fresh: bool,
     /// Whether a node said that it must wait.
-    told_to_wait: bool,
-    position: u32,
+    pub(super) told_to_wait: bool,
+    pub(super) position: u32,
     pub(super) refusal: Option<Refusal>,
-    restarts: u32,
+    pub(super) restarts: u32,
     pub(super) journey: Journey,
     pub(super) hedges: u32,
     pub(super) hedge_at: Option<Instant>,
-    armed: Option<Instant>,
+    pub(super) armed: Option<Instant>,
 }
 
 /// Where a requester is.
@@ -137,7 +135,7 @@ impl Requester {
     }
 
     /// Whether it asks on behalf of a holder.
-    fn speaks_for_holder(&self) -> bool {
+    pub(super) fn speaks_for_holder(&self) -> bool {
         matches!(self.phase, Phase::Inside(_) | Phase::Keeping(_))
     }
 
@@ -174,7 +172,7 @@ impl Requester {
         self.members.len() == self.target.len() && asked.eq(self.target.iter())
     }
 
-    fn grant_ref(&self, grant: GrantNo) -> GrantRef {
+    pub(super) fn grant_ref(&self, grant: GrantNo) -> GrantRef {
         GrantRef {
             session: self.ask.session,
             request: self.ask.request,
@@ -182,9 +180,6 @@ impl Requester {
         }
     }
 }
-
-/// After so many refusals of its clock a request gives up.
-const RESTARTS_MAX: u32 = 8;
 
 /// First quorums remembered.
 const PICKS_MAX: usize = 4096;
@@ -322,7 +317,7 @@ impl LockClient {
     }
 
     /// Fixes the priority and asks the first quorum.
-    fn ask_first(&mut self, place: u32, clock: Wall, out: &mut ClientEffects) {
+    pub(super) fn ask_first(&mut self, place: u32, clock: Wall, out: &mut ClientEffects) {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
@@ -386,7 +381,7 @@ impl LockClient {
 
     /// Whether a node may not have heard yet that this request left it. A grant of its first
     /// round may still be on the way: asked now, it would be taken for one of the second.
-    fn just_left(&self, node: NodeId, reference: (SessionId, RequestNo)) -> bool {
+    pub(super) fn just_left(&self, node: NodeId, reference: (SessionId, RequestNo)) -> bool {
         self.link(node)
             .is_some_and(|link| link.just_left(reference))
     }
@@ -524,7 +519,7 @@ impl LockClient {
     }
 
     /// No answer in time, or a node that must not be waited for: asks more nodes.
-    fn hedge(&mut self, place: u32, out: &mut ClientEffects) {
+    pub(super) fn hedge(&mut self, place: u32, out: &mut ClientEffects) {
         let now = self.now.mono;
         let Some(request) = self.requests.get_mut(place) else {
             return;
@@ -605,7 +600,7 @@ impl LockClient {
     }
 
     /// Looks again after a while, if anybody has not answered.
-    fn hedge_again(&mut self, place: u32) {
+    pub(super) fn hedge_again(&mut self, place: u32) {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
@@ -621,581 +616,6 @@ impl LockClient {
         } else if let Some(retry) = retry {
             request.hedge_at = Some(retry);
             self.arm_request(place, retry);
-        }
-    }
-
-    pub(super) fn locked(
-        &mut self,
-        node: NodeId,
-        grant: GrantRef,
-        floor: Token,
-        limit: Token,
-        incarnation: Incarnation,
-        out: &mut ClientEffects,
-    ) {
-        let place = self.by_ref.get(&(grant.session, grant.request)).copied();
-        let place = place.or_else(|| self.any_request(node, grant));
-        let Some(place) = place else { return };
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        let seen = request.hint.max(floor);
-        let Some(member) = request.member_mut(node) else {
-            return;
-        };
-        if grant.grant <= member.seen {
-            return;
-        }
-        member.seen = grant.grant;
-        member.answered = true;
-        member.retry = None;
-        member.grant = Some(Held {
-            number: grant.grant,
-            floor,
-            limit,
-            incarnation,
-            inquired: false,
-            raised: Token(0),
-            counted: false,
-            acked: false,
-            announced: Instant::FAR,
-        });
-        request.hint = seen;
-        let reference = request.reference();
-        if let Some(link) = self.link_mut(node) {
-            // It answered after our last word: it has heard that an earlier round ended.
-            link.forget_done(reference);
-        }
-        self.progress(place, out);
-    }
-
-    /// Only a planted bug takes a grant of an ended request for a present one.
-    fn any_request(&self, node: NodeId, grant: GrantRef) -> Option<u32> {
-        if !self.config.rules.has(Plant::NoRequestOnLocked) {
-            return None;
-        }
-        let link = self.link(node)?;
-        let same = link
-            .requests
-            .iter()
-            .find(|(session, _)| *session == grant.session)?;
-        self.by_ref.get(same).copied()
-    }
-
-    /// Looks whether the grants in hand let the requester in, or on.
-    pub(super) fn progress(&mut self, place: u32, out: &mut ClientEffects) {
-        let phase = self.requests.get(place).map(|request| &request.phase);
-        match phase {
-            Some(Phase::Trying) => self.try_enter(place, out),
-            Some(Phase::Inside(_)) => self.gather(place, out),
-            Some(Phase::Keeping(_)) => self.gather_kept(place, out),
-            _ => {}
-        }
-    }
-
-    fn try_enter(&mut self, place: u32, out: &mut ClientEffects) {
-        let Some(request) = self.requests.get(place) else {
-            return;
-        };
-        let held = request
-            .members
-            .iter()
-            .filter(|member| member.grant.is_some());
-        let count = held.clone().count();
-        if count < request.quorum_min || count < request.target.len() && request.asks_target() {
-            return;
-        }
-        let stale_too = self.config.rules.has(Plant::NoFreshnessAtEntry);
-        let now = self.now.mono;
-        let fresh = held.clone().filter(|member| {
-            stale_too
-                || self
-                    .fresh_until(request, member)
-                    .is_some_and(|until| until > now)
-        });
-        let nodes = self.config.quorums.nodes();
-        let set = NodeSet::of(nodes, fresh.map(|member| member.node.index()));
-        let family = self.config.quorums.family(&request.ask.mode);
-        let whole = request.target.iter().all(|node| set.contains(node.index()));
-        if !whole && !family.contains_quorum(&set) {
-            let wants = held.count() > set.len();
-            let request = self.requests.get_mut(place).expect("invariant: just seen");
-            request.wants_fresh = wants;
-            return;
-        }
-        let quorum: Vec<NodeId> = if whole {
-            request.target.to_vec()
-        } else {
-            let even = vec![1.0; nodes];
-            let least = family::shrink(&set, &even, &|set| family.contains_quorum(set));
-            least.iter().map(NodeId::at).collect()
-        };
-        let grants = quorum
-            .iter()
-            .filter_map(|node| request.member(*node)?.grant.as_ref());
-        let floor = grants
-            .clone()
-            .map(|grant| grant.floor)
-            .max()
-            .unwrap_or_default();
-        let limit = grants.map(|grant| grant.limit).min().unwrap_or_default();
-        let token = Token(floor.0.saturating_add(1));
-        let request = self.requests.get_mut(place).expect("invariant: just seen");
-        request.wants_fresh = false;
-        if token <= limit {
-            self.enter(place, token, &quorum, out);
-        } else {
-            request.phase = Phase::Raising {
-                token,
-                quorum: quorum.clone(),
-            };
-            self.send_raises(place, token, &quorum, out);
-            if self.config.rules.has(Plant::EnterBeforeRaised) {
-                self.enter(place, token, &quorum, out);
-            }
-        }
-    }
-
-    pub(super) fn send_raises(
-        &self,
-        place: u32,
-        token: Token,
-        quorum: &[NodeId],
-        out: &mut ClientEffects,
-    ) {
-        let Some(request) = self.requests.get(place) else {
-            return;
-        };
-        for node in quorum {
-            let grant = request
-                .member(*node)
-                .and_then(|member| member.grant.as_ref());
-            if let Some(grant) = grant {
-                let grant = request.grant_ref(grant.number);
-                self.tell(*node, Message::Raise { grant, token }, out);
-            }
-        }
-    }
-
-    pub(super) fn raised(
-        &mut self,
-        node: NodeId,
-        grant: GrantRef,
-        token: Token,
-        out: &mut ClientEffects,
-    ) {
-        let Some(place) = self.by_ref.get(&(grant.session, grant.request)).copied() else {
-            return;
-        };
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        let Some(held) = request
-            .member_mut(node)
-            .and_then(|member| member.grant.as_mut())
-        else {
-            return;
-        };
-        if held.number != grant.grant {
-            return;
-        }
-        held.raised = held.raised.max(token);
-        held.limit = held.limit.max(token);
-        match &request.phase {
-            Phase::Raising { token, quorum } => {
-                let (token, quorum) = (*token, quorum.clone());
-                if !self.all_raised(place, token, &quorum) {
-                    return;
-                }
-                let fresh = self.all_fresh(place, &quorum);
-                if fresh || self.config.rules.has(Plant::NoFreshnessAtEntry) {
-                    self.enter(place, token, &quorum, out);
-                } else {
-                    self.abort_raise(place, out);
-                }
-            }
-            Phase::Inside(_) => self.moved_if_raised(place, out),
-            _ => {}
-        }
-    }
-
-    pub(super) fn all_raised(&self, place: u32, token: Token, quorum: &[NodeId]) -> bool {
-        let Some(request) = self.requests.get(place) else {
-            return false;
-        };
-        quorum.iter().all(|node| {
-            let grant = request
-                .member(*node)
-                .and_then(|member| member.grant.as_ref());
-            grant.is_some_and(|grant| grant.raised >= token)
-        })
-    }
-
-    fn all_fresh(&self, place: u32, quorum: &[NodeId]) -> bool {
-        let now = self.now.mono;
-        let Some(request) = self.requests.get(place) else {
-            return false;
-        };
-        quorum.iter().all(|node| {
-            let until = request
-                .member(*node)
-                .and_then(|member| self.fresh_until(request, member));
-            until.is_some_and(|until| until > now)
-        })
-    }
-
-    /// A raise cannot succeed: the requester is outside again and answers what it left open.
-    pub(super) fn abort_raise(&mut self, place: u32, out: &mut ClientEffects) {
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        if !matches!(request.phase, Phase::Raising { .. }) {
-            return;
-        }
-        request.phase = Phase::Trying;
-        let open = request.members.iter().filter_map(|member| {
-            let grant = member.grant.as_ref()?;
-            grant.inquired.then_some((member.node, grant.number))
-        });
-        let open: Vec<(NodeId, GrantNo)> = open.collect();
-        for (node, grant) in open {
-            self.give_back(place, node, grant, out);
-        }
-        self.try_enter(place, out);
-    }
-
-    pub(super) fn queued(
-        &mut self,
-        node: NodeId,
-        session: SessionId,
-        number: RequestNo,
-        position: u32,
-        out: &mut ClientEffects,
-    ) {
-        let Some(place) = self.by_ref.get(&(session, number)).copied() else {
-            if !self
-                .link(node)
-                .is_some_and(|link| link.tells_end((session, number)))
-            {
-                self.end_stray(session, number, out);
-            }
-            return;
-        };
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        let Some(member) = request.member_mut(node) else {
-            return;
-        };
-        member.answered = true;
-        member.retry = None;
-        let key = request.key;
-        request.told_to_wait = true;
-        if position > request.position {
-            request.position = position;
-            out.events.push(ClientEvent::Position(key, position));
-        }
-        if request.attempt && request.token().is_none() {
-            self.fail(key, Ended::Busy, out);
-        } else if self.config.rules.has(Plant::FailedRule) {
-            self.yield_deferred(place, out);
-        }
-    }
-
-    /// Only a planted bug defers inquiries outside.
-    fn yield_deferred(&mut self, place: u32, out: &mut ClientEffects) {
-        let Some(request) = self.requests.get(place) else {
-            return;
-        };
-        if request.phase != Phase::Trying {
-            return;
-        }
-        let open = request.members.iter().filter_map(|member| {
-            let grant = member.grant.as_ref()?;
-            grant.inquired.then_some((member.node, grant.number))
-        });
-        for (node, grant) in open.collect::<Vec<_>>() {
-            self.give_back(place, node, grant, out);
-        }
-    }
-
-    pub(super) fn not_now(
-        &mut self,
-        node: NodeId,
-        session: SessionId,
-        number: RequestNo,
-        retry: Duration,
-        out: &mut ClientEffects,
-    ) {
-        let Some(place) = self.by_ref.get(&(session, number)).copied() else {
-            return;
-        };
-        let times = &self.config.times;
-        let wait = retry.min(times.ttl_max * 2).max(times.hedge_min);
-        let at = self.now.mono + wait;
-        if let Some(link) = self.link_mut(node) {
-            link.avoid_until = link.avoid_until.max(at);
-            self.troubled.insert(node);
-        }
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        if let Some(member) = request.member_mut(node) {
-            member.answered = true;
-            member.retry = Some(at);
-        }
-        self.look_elsewhere(place, out);
-        self.rearm(place);
-    }
-
-    pub(super) fn inquired(&mut self, node: NodeId, grant: GrantRef, out: &mut ClientEffects) {
-        let Some(place) = self.by_ref.get(&(grant.session, grant.request)).copied() else {
-            return;
-        };
-        let rules = self.config.rules;
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        let trying = request.phase == Phase::Trying;
-        let inside = request.token().is_some();
-        let defers = rules.has(Plant::FailedRule) && !request.told_to_wait;
-        let Some(held) = request
-            .member_mut(node)
-            .and_then(|member| member.grant.as_mut())
-        else {
-            return;
-        };
-        if held.number != grant.grant {
-            return;
-        }
-        held.inquired = true;
-        if trying && !defers || inside && rules.has(Plant::YieldInside) {
-            self.give_back(place, node, grant.grant, out);
-        }
-    }
-
-    fn give_back(&mut self, place: u32, node: NodeId, grant: GrantNo, out: &mut ClientEffects) {
-        let lies = self.config.rules.has(Plant::YieldInside);
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        let inside = request.token().is_some();
-        let reference = request.grant_ref(grant);
-        // A holder that yields by a planted bug does not even notice.
-        if !(lies && inside)
-            && let Some(member) = request.member_mut(node)
-        {
-            member.grant = None;
-        }
-        self.tell(node, Message::Yield(reference), out);
-    }
-
-    pub(super) fn dead(
-        &mut self,
-        node: NodeId,
-        session: SessionId,
-        number: Option<RequestNo>,
-        out: &mut ClientEffects,
-    ) {
-        let Some(link) = self.link(node) else { return };
-        let hit = |reference: &&(SessionId, RequestNo)| {
-            reference.0 == session && number.is_none_or(|number| number == reference.1)
-        };
-        let refs: Vec<_> = link.requests.iter().filter(hit).copied().collect();
-        if number.is_none() {
-            self.unannounce(node, session);
-        }
-        for reference in refs {
-            if let Some(place) = self.by_ref.get(&reference).copied() {
-                self.member_died(place, node, out);
-            }
-        }
-    }
-
-    /// A node no longer knows a request: its grant is gone.
-    fn member_died(&mut self, place: u32, node: NodeId, out: &mut ClientEffects) {
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        if request.travels() && Self::hopes(&request.phase) {
-            self.start_again(place, out);
-            return;
-        }
-        let raising = request.raises_at(node);
-        let Some(member) = request.member_mut(node) else {
-            return;
-        };
-        member.grant = None;
-        // What it grants from now on is new, also if it counts from a smaller number.
-        member.seen = GrantNo(0);
-        match &mut request.phase {
-            Phase::Trying => self.ask_node(place, node, out),
-            Phase::Raising { .. } => {
-                if raising {
-                    self.abort_raise(place, out);
-                }
-                self.ask_node(place, node, out);
-            }
-            Phase::Inside(inside) => {
-                if raising {
-                    inside.raise = None;
-                }
-                self.drop_member(place, node, out);
-                self.check_hold(place, out);
-                self.migrate(place, out);
-            }
-            Phase::Keeping(_) => self.keep_answer(place, node, false, out),
-            Phase::Starting => {}
-        }
-        self.arm_hedge_if_silent(place);
-    }
-
-    fn arm_hedge_if_silent(&mut self, place: u32) {
-        let silent = self.requests.get(place).is_some_and(|request| {
-            Self::hopes(&request.phase)
-                && request.hedge_at.is_none()
-                && request.members.iter().any(|member| !member.answered)
-        });
-        if silent {
-            self.arm_hedge(place);
-        }
-    }
-
-    pub(super) fn denied(
-        &mut self,
-        node: NodeId,
-        session: SessionId,
-        number: Option<RequestNo>,
-        why: Refusal,
-        out: &mut ClientEffects,
-    ) {
-        let Some(number) = number else {
-            self.session_denied(node, session, why, out);
-            return;
-        };
-        let Some(place) = self.by_ref.get(&(session, number)).copied() else {
-            return;
-        };
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        if why == Refusal::Finished {
-            let key = request.key;
-            self.fail(key, Ended::NotHeld, out);
-            return;
-        }
-        if request.token().is_some() {
-            self.member_died(place, node, out);
-            return;
-        }
-        if let Refusal::PriorityAhead { clock } = why {
-            self.hear_clock(node, clock);
-            self.start_over(place, node, why, out);
-            return;
-        }
-        if request.travels() && Self::hopes(&request.phase) {
-            self.travel_denied(place, why, out);
-            return;
-        }
-        if let Some(member) = request.member_mut(node) {
-            member.answered = true;
-            member.denied = true;
-            member.grant = None;
-        }
-        request.refusal = Some(why);
-        if request.raises_at(node) {
-            self.abort_raise(place, out);
-        }
-        self.look_elsewhere(place, out);
-    }
-
-    fn session_denied(
-        &mut self,
-        node: NodeId,
-        session: SessionId,
-        why: Refusal,
-        out: &mut ClientEffects,
-    ) {
-        self.unannounce(node, session);
-        let Some(link) = self.link(node) else { return };
-        let refs = link
-            .requests
-            .iter()
-            .filter(|reference| reference.0 == session);
-        for reference in refs.copied().collect::<Vec<_>>() {
-            self.denied(node, reference.0, Some(reference.1), why, out);
-        }
-    }
-
-    /// The request's time was refused: asks again as a new request, with the nodes' time.
-    fn start_over(&mut self, place: u32, node: NodeId, why: Refusal, out: &mut ClientEffects) {
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        request.restarts += 1;
-        let key = request.key;
-        if request.restarts > RESTARTS_MAX {
-            self.fail(key, Ended::Refused(why), out);
-            return;
-        }
-        let avoid_until = self.now.mono + self.config.times.reconnect_max;
-        if let Some(link) = self.link_mut(node) {
-            link.avoid_until = avoid_until;
-            self.troubled.insert(node);
-        }
-        self.renumber(place, out);
-        let clock = self.nodes_clock().unwrap_or_default();
-        self.ask_first(place, clock, out);
-    }
-
-    /// Ends the request at all nodes and gives it a new number.
-    pub(super) fn renumber(&mut self, place: u32, out: &mut ClientEffects) {
-        self.leave_all(place, None, out);
-        self.last_request.0 += 1;
-        let number = self.last_request;
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        let mut ask = (*request.ask).clone();
-        ask.request = number;
-        ask.priority.request = number;
-        request.phase = Phase::Trying;
-        request.wants_fresh = false;
-        request.ask = Arc::new(ask.clone());
-        let target = self.first_quorum(&ask);
-        if let Some(request) = self.requests.get_mut(place) {
-            request.target = target;
-        }
-    }
-
-    /// Tells every node that was asked that the request is over.
-    pub(super) fn leave_all(&mut self, place: u32, token: Option<Token>, out: &mut ClientEffects) {
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
-        let reference = request.reference();
-        let keeping = matches!(request.phase, Phase::Keeping(_));
-        let members = std::mem::take(&mut request.members);
-        self.by_ref.remove(&reference);
-        for member in members {
-            let counted = member.grant.as_ref().is_some_and(|grant| grant.counted);
-            if keeping && counted {
-                // A handle that was not renewed is not released: its holder may still hold it.
-                self.forget_request(member.node, reference);
-                continue;
-            }
-            self.send_done(
-                member.node,
-                reference,
-                super::hold::used(&member, token),
-                out,
-            );
-        }
-    }
-
-    pub(super) fn note_refusal(&mut self, place: u32, why: Refusal) {
-        if let Some(request) = self.requests.get_mut(place) {
-            request.refusal = Some(why);
         }
     }
 }

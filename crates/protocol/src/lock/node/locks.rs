@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{Lock, LockNode, State};
 use crate::id::{GrantNo, Name, RequestNo, SessionId, Token};
-use crate::lock::api::{End, NodeEffects, NodeEvent};
+use crate::lock::api::{NodeEffects, NodeEvent};
 use crate::lock::arbiter::{Arbiter, Entry, Grant, Scope, Step};
 use crate::lock::config::{Protocol, Restart};
 use crate::lock::floor::Floors;
-use crate::lock::message::{Entered, GrantRef, Message, NotNow, Refusal, SessionInfo};
+use crate::lock::message::{GrantRef, Message, NotNow, Refusal, SessionInfo};
 use crate::lock::mode::{Ask, Bond, Mode};
 use crate::lock::plant::Plant;
 use crate::lock::record::{Record, StoredGrant};
@@ -115,7 +115,7 @@ impl LockNode {
         }
     }
 
-    fn queue_len(&self, lock: u32) -> usize {
+    pub(super) fn queue_len(&self, lock: u32) -> usize {
         self.locks.get(lock).map_or(0, |lock| lock.arbiter.len())
     }
 
@@ -153,7 +153,7 @@ impl LockNode {
     }
 
     /// The place of a lock, made if it is new.
-    fn lock_of(&mut self, name: &Name) -> u32 {
+    pub(super) fn lock_of(&mut self, name: &Name) -> u32 {
         if let Some(place) = self.by_name.get(name).copied() {
             return place;
         }
@@ -180,7 +180,7 @@ impl LockNode {
     }
 
     /// The session and the entry that a grant reference means, if that is still the grant.
-    fn granted(&mut self, grant: GrantRef) -> Option<(u32, &mut Entry)> {
+    pub(super) fn granted(&mut self, grant: GrantRef) -> Option<(u32, &mut Entry)> {
         let place = self.by_session.get(&grant.session).copied()?;
         let entry = self.entry_mut(place, grant.request)?;
         let held = entry.grant.as_ref()?;
@@ -188,7 +188,7 @@ impl LockNode {
     }
 
     /// Answers a request that is there already.
-    fn answer_again(
+    pub(super) fn answer_again(
         &mut self,
         peer: u32,
         place: u32,
@@ -282,7 +282,13 @@ impl LockNode {
         }
     }
 
-    fn say_locked(&mut self, peer: u32, ask: &Ask, grant: &Grant, out: &mut NodeEffects) {
+    pub(super) fn say_locked(
+        &mut self,
+        peer: u32,
+        ask: &Ask,
+        grant: &Grant,
+        out: &mut NodeEffects,
+    ) {
         self.cover(peer, grant.limit, out);
         let locked = Message::Locked {
             grant: reference(ask, grant.number),
@@ -378,7 +384,7 @@ impl LockNode {
         self.steps = steps;
     }
 
-    fn perform(&mut self, step: Step, out: &mut NodeEffects) {
+    pub(super) fn perform(&mut self, step: Step, out: &mut NodeEffects) {
         match step {
             Step::Inquire { peer, ask, number } => {
                 self.send(peer, Message::Inquire(reference(&ask, number)), out);
@@ -459,7 +465,7 @@ impl LockNode {
     }
 
     /// A lock without requests: its floors are kept for a while, then folded into the default.
-    fn rest(&mut self, lock: u32) {
+    pub(super) fn rest(&mut self, lock: u32) {
         self.idle_stamp += 1;
         let stamp = self.idle_stamp;
         if let Some(kept) = self.locks.get_mut(lock) {
@@ -476,364 +482,6 @@ impl LockNode {
                 self.default_floor = self.default_floor.max(kept.arbiter.floors.highest());
                 self.by_name.remove(&kept.name);
             }
-        }
-    }
-
-    /// Ends requests, granted or waiting, and lets others in once all of them are gone: nothing
-    /// is granted to a request that is about to end.
-    pub(super) fn end_all(
-        &mut self,
-        requests: &[(u32, RequestNo)],
-        why: End,
-        out: &mut NodeEffects,
-    ) {
-        let mut locks = Vec::with_capacity(requests.len());
-        for (session, request) in requests {
-            locks.extend(self.take_out(*session, *request, why, out));
-            self.tidy_detached(*session);
-        }
-        locks.sort_unstable();
-        locks.dedup();
-        for lock in locks {
-            self.schedule(lock, true, out);
-        }
-    }
-
-    /// Ends a request, granted or waiting, and lets others in.
-    pub(super) fn end(&mut self, place: u32, request: RequestNo, why: End, out: &mut NodeEffects) {
-        if let Some(lock) = self.take_out(place, request, why, out) {
-            self.schedule(lock, true, out);
-        }
-    }
-
-    /// Ends a request and names its lock, which must be scheduled.
-    fn take_out(
-        &mut self,
-        place: u32,
-        request: RequestNo,
-        why: End,
-        out: &mut NodeEffects,
-    ) -> Option<u32> {
-        let session = self.sessions.get_mut(place)?;
-        let lock = session.requests.remove(&request)?;
-        let id = session.id;
-        session.finished = session.finished.max(request);
-        let kept = self.locks.get_mut(lock)?;
-        let entry = kept.arbiter.remove(id, request)?;
-        if let Some(peer) = self.peers.get_mut(entry.peer) {
-            peer.requests = peer.requests.saturating_sub(1);
-            peer.carried.remove(&(place, request));
-        }
-        let number = entry
-            .grant
-            .as_ref()
-            .map_or(Self::NO_GRANT, |grant| grant.number);
-        if let Some(grant) = &entry.grant {
-            let used = match why {
-                End::Done(token) => token.max(grant.named),
-                End::Cancelled if grant.entered => grant.named,
-                End::Cancelled | End::Yielded | End::Disconnected => Token(0),
-                End::Expired | End::Lapsed | End::Forgotten | End::Revoked
-                    if self.config.rules.has(Plant::NoFloorOnExpiry) =>
-                {
-                    Token(0)
-                }
-                End::Expired | End::Lapsed | End::Forgotten | End::Revoked => grant.limit,
-            };
-            if used > Token(0) {
-                kept.arbiter.floors.record(&entry.ask.group(), used);
-            }
-            if self.config.restart == Restart::Durable {
-                self.persist(Record::GrantEnded(id, request), out);
-            }
-        }
-        let peer = entry.peer;
-        if self.config.observe {
-            out.events.push(NodeEvent::Ended {
-                ask: entry.ask,
-                grant: number,
-                why,
-            });
-        }
-        self.forget_peer(peer);
-        Some(lock)
-    }
-
-    pub(super) fn yielded(&mut self, peer: u32, grant: GrantRef, out: &mut NodeEffects) {
-        let Some((place, entry)) = self.granted(grant) else {
-            self.maybe_unknown(peer, grant.session, out);
-            return;
-        };
-        if entry.grant.as_ref().is_some_and(|grant| grant.entered) {
-            return;
-        }
-        let ask = entry.ask.clone();
-        let session = self.sessions.get(place).expect("invariant: just found");
-        let lock = session.requests[&grant.request];
-        let kept = self.locks.get_mut(lock).expect("invariant: just found");
-        kept.arbiter.take_back(grant.session, grant.request);
-        if self.config.restart == Restart::Durable {
-            self.persist(Record::GrantEnded(grant.session, grant.request), out);
-        }
-        if self.config.observe {
-            out.events.push(NodeEvent::Ended {
-                ask,
-                grant: grant.grant,
-                why: End::Yielded,
-            });
-        }
-        self.schedule(lock, true, out);
-    }
-
-    pub(super) fn done(
-        &mut self,
-        peer: u32,
-        session: SessionId,
-        request: RequestNo,
-        token: Option<Token>,
-        out: &mut NodeEffects,
-    ) {
-        if token.is_none() && self.has_entered(session, request) {
-            // Whoever was inside says with which token; this is about a stray.
-            return;
-        }
-        self.mark_ended(session, request, out);
-        let Some(place) = self.by_session.get(&session).copied() else {
-            return;
-        };
-        let spoken_for = |entry: &Entry| {
-            let entered = entry.grant.as_ref().is_some_and(|grant| grant.entered);
-            entry.ask.bond != Bond::Attached && (entered || entry.peer != peer)
-        };
-        // A gateway that gives up ends neither what it handed out nor what another gateway has:
-        // that takes the handle.
-        if token.is_none() && self.entry(place, request).is_some_and(spoken_for) {
-            return;
-        }
-        self.end_used(peer, place, request, token, out);
-        self.tidy_detached(place);
-    }
-
-    /// Ends a request at its holder's word; a token above the limit is refused and counts as the
-    /// limit.
-    fn end_used(
-        &mut self,
-        peer: u32,
-        place: u32,
-        request: RequestNo,
-        token: Option<Token>,
-        out: &mut NodeEffects,
-    ) {
-        let Some(entry) = self.entry(place, request) else {
-            return;
-        };
-        let session = entry.ask.session;
-        let limit = entry.grant.as_ref().map_or(Token(0), |grant| grant.limit);
-        let granted = entry.grant.is_some();
-        let why = match token {
-            Some(token) if granted && token > limit => {
-                self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
-                End::Done(limit)
-            }
-            Some(token) => End::Done(token),
-            None => End::Cancelled,
-        };
-        self.end(place, request, why, out);
-    }
-
-    /// A detached session without requests is over.
-    fn tidy_detached(&mut self, place: u32) {
-        let over = |session: &super::Session| session.detached && session.requests.is_empty();
-        if self.sessions.get(place).is_some_and(over) {
-            self.close_session(place);
-        }
-    }
-
-    pub(super) fn raise(
-        &mut self,
-        peer: u32,
-        grant: GrantRef,
-        token: Token,
-        out: &mut NodeEffects,
-    ) {
-        if token > self.token_bound() {
-            let (session, request) = (grant.session, grant.request);
-            self.deny(peer, session, Some(request), Refusal::TokenAhead, out);
-            return;
-        }
-        let Some((_, entry)) = self.granted(grant) else {
-            self.no_grant(peer, grant, out);
-            return;
-        };
-        let ask = entry.ask.clone();
-        let held = entry.grant.as_mut().expect("invariant: just found");
-        held.limit = held.limit.max(token);
-        held.named = held.named.max(token);
-        let limit = held.limit;
-        self.store(&ask, out);
-        if !self.config.rules.has(Plant::RaisedAboveCeiling) {
-            self.cover(peer, limit, out);
-        }
-        self.send(peer, Message::Raised { grant, token }, out);
-    }
-
-    /// Applies a holder's notice; `true` if it was.
-    pub(super) fn entered(&mut self, peer: u32, entered: Entered, out: &mut NodeEffects) -> bool {
-        let Entered { grant, token, note } = entered;
-        let (session, request) = (grant.session, grant.request);
-        if note
-            .as_ref()
-            .is_some_and(|note| note.len() > self.config.limits.note_bytes)
-        {
-            self.deny(peer, session, Some(request), Refusal::Size, out);
-            return false;
-        }
-        let lowers = self.config.rules.has(Plant::KeepaliveLowersLimit);
-        let now = self.now.mono;
-        let Some((place, entry)) = self.granted(grant) else {
-            self.no_grant(peer, grant, out);
-            return false;
-        };
-        let ask = entry.ask.clone();
-        let held = entry.grant.as_mut().expect("invariant: just found");
-        if token > held.limit {
-            self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
-            return false;
-        }
-        held.named = held.named.max(token);
-        // The token is final unless the holder raises it: nothing above it will be used.
-        held.limit = if lowers { token } else { held.named };
-        let first = !std::mem::replace(&mut held.entered, true);
-        if note.is_some() {
-            entry.note = note;
-        }
-        let session = self.sessions.get_mut(place).expect("invariant: just found");
-        if session.detached {
-            session.entered = true;
-            session.renewed = now;
-            self.arm_session(place);
-        }
-        self.store(&ask, out);
-        if first {
-            let entered = NodeEvent::Entered {
-                ask,
-                grant: grant.grant,
-                token,
-            };
-            self.event(entered, out);
-        }
-        true
-    }
-
-    pub(super) fn keepalive(
-        &mut self,
-        peer: u32,
-        mut grant: GrantRef,
-        token: Token,
-        out: &mut NodeEffects,
-    ) {
-        if self.config.rules.has(Plant::OldGrantHandle)
-            && let Some(place) = self.by_session.get(&grant.session).copied()
-            && let Some(entry) = self.entry(place, grant.request)
-            && let Some(held) = &entry.grant
-        {
-            grant.grant = held.number;
-        }
-        let now = self.now.mono;
-        let lowers = self.config.rules.has(Plant::KeepaliveLowersLimit);
-        let Some((place, entry)) = self.granted(grant) else {
-            self.dead(peer, grant.session, Some(grant.request), out);
-            return;
-        };
-        let ask = entry.ask.clone();
-        let held = entry.grant.as_mut().expect("invariant: just found");
-        if token > held.limit || ask.bond == Bond::Attached {
-            let (session, request) = (grant.session, grant.request);
-            self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
-            return;
-        }
-        held.named = held.named.max(token);
-        if lowers {
-            held.limit = token;
-        }
-        held.entered = true;
-        let session = self.sessions.get_mut(place).expect("invariant: just found");
-        session.entered = true;
-        session.renewed = now;
-        self.arm_session(place);
-        self.store(&ask, out);
-        self.send(peer, Message::Kept(grant), out);
-    }
-
-    /// Ends all requests of a detached session, by a handle; also if it is not known here.
-    pub(super) fn finish(
-        &mut self,
-        peer: u32,
-        session: SessionId,
-        request: RequestNo,
-        token: Option<Token>,
-        out: &mut NodeEffects,
-    ) {
-        self.entomb(session, request);
-        let Some(place) = self.by_session.get(&session).copied() else {
-            return;
-        };
-        let Some(kept) = self.sessions.get(place).filter(|session| session.detached) else {
-            return;
-        };
-        let others = kept.requests.keys().filter(|number| **number != request);
-        let others: Vec<RequestNo> = others.copied().collect();
-        let mut ended = Vec::new();
-        for number in others {
-            self.entomb(session, number);
-            let Some(entry) = self.entry(place, number) else {
-                continue;
-            };
-            let carrier = entry.peer;
-            let entered = entry.grant.as_ref().map(|grant| grant.entered);
-            // Another gateway may enter on this grant at any moment: it stays until that gateway
-            // has given it up, or is not heard from.
-            if entered != Some(false) {
-                ended.push((place, number));
-            }
-            if entered != Some(true) {
-                self.deny(carrier, session, Some(number), Refusal::Finished, out);
-            }
-        }
-        self.end_all(&ended, End::Cancelled, out);
-        self.end_used(peer, place, request, token, out);
-        self.tidy_detached(place);
-    }
-
-    pub(super) fn entomb(&mut self, session: SessionId, request: RequestNo) {
-        let until = self.now.mono + self.config.times.stretch(self.config.times.ttl_max);
-        self.tombs.insert((session, request), until);
-        self.tombs_by_age.push_back((until, session, request));
-        self.bury();
-    }
-
-    /// A message about a grant that is not there: the request is dead, or the whole session.
-    fn no_grant(&mut self, peer: u32, grant: GrantRef, out: &mut NodeEffects) {
-        if self.by_session.get(&grant.session).is_some() {
-            let known = self.by_session.get(&grant.session).copied();
-            let waits = known.is_some_and(|place| self.entry(place, grant.request).is_some());
-            if !waits {
-                self.dead(peer, grant.session, Some(grant.request), out);
-            }
-        } else {
-            self.unknown(peer, grant.session, out);
-        }
-    }
-
-    fn maybe_unknown(&mut self, peer: u32, session: SessionId, out: &mut NodeEffects) {
-        if self.by_session.get(&session).is_none() {
-            self.unknown(peer, session, out);
-        }
-    }
-
-    pub(super) fn unknown(&mut self, peer: u32, session: SessionId, out: &mut NodeEffects) {
-        if !self.config.rules.has(Plant::SilentExpiry) {
-            self.dead(peer, session, None, out);
         }
     }
 

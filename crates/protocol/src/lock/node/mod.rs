@@ -15,11 +15,13 @@
 
 mod canon;
 mod disk;
+mod ends;
 mod locks;
 mod resume;
 mod serial;
 mod sessions;
 mod start;
+mod tokens;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
