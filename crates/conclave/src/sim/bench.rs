@@ -15,18 +15,18 @@ use crate::output;
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// The quorum system
-    #[arg(long, default_value = "grid(1000)")]
+    #[arg(long, default_value = "grid(1024)")]
     system: String,
     /// How many clients
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: u32,
     /// How many lock names
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     names: u32,
     /// How many seconds of virtual time
-    #[arg(long, value_name = "S", default_value_t = 5)]
+    #[arg(long, value_name = "S", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// How often each is run; the fastest counts

@@ -29,8 +29,9 @@ pub(crate) enum Command {
         conclave sim run --system 'billiard(24)' --clients 100 --faults heavy --seed 7\n  \
         conclave sim run --system 'majority(5)' --clients 20 --groups 2 --plot out.svg\n  \
         conclave sim run --system 'grid(16)' --groups 2 --compare exclusive,maekawa,ra1,central\n\n\
-        Protocols: lock, lock-serial, exclusive (the lock, every wish exclusive), and older ones\n\
-        without faults: maekawa, maekawa-at-once, maekawa-1985, ricart, ra1, ra2, central, backup.")]
+        Protocols: lock, lock-serial, exclusive (every wish exclusive),\n\
+            and older ones without faults: maekawa, maekawa-at-once, maekawa-1985,\n\
+            ricart, ra1, ra2, central, backup.")]
     Run(run::Run),
     /// Run a world for every seed, with all checkers; exit 1 if a property breaks
     #[command(after_help = "Examples:\n  conclave sim fuzz --seeds 1..1000\n  \
