@@ -31,6 +31,14 @@ pub(super) struct Keeping {
     until: Instant,
 }
 
+impl Keeping {
+    /// Whether nodes have been asked to stand in: until then a node that does not know the
+    /// handle is not asked for anything.
+    pub(super) fn asks(&self) -> bool {
+        self.mending
+    }
+}
+
 impl LockClient {
     /// A detached hold that all its nodes know of lives without us: its handle is given out.
     pub(super) fn hand_over(&mut self, place: u32, out: &mut ClientEffects) {

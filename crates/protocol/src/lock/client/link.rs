@@ -280,6 +280,12 @@ impl LockClient {
         let now = self.now.mono;
         let request = self.requests.get(place)?;
         let member = request.member(node)?;
+        if let Phase::Keeping(keeping) = &request.phase
+            && member.grant.is_none()
+            && !keeping.asks()
+        {
+            return None;
+        }
         if request.travels() && member.grant.is_none() {
             // It sets off once the node knows its session.
             return None;
