@@ -340,7 +340,10 @@ impl LockClient {
         let members = std::mem::take(&mut request.members);
         self.by_ref.remove(&reference);
         for member in members {
-            let counted = member.grant.as_ref().is_some_and(|grant| grant.counted);
+            // Only what a node has confirmed belongs to the handle; of the rest, a node that
+            // knows better ignores our leaving.
+            let grant = member.grant.as_ref();
+            let counted = grant.is_some_and(|grant| grant.counted && grant.acked);
             if keeping && counted {
                 // A handle that was not renewed is not released: its holder may still hold it.
                 self.forget_request(member.node, reference);

@@ -47,13 +47,23 @@ impl LockClient {
         } else {
             base
         };
-        let span = if acked { ttl } else { ttl.min(times.link_ttl) };
+        let span = match (acked, request.info.detached) {
+            (true, _) => ttl,
+            // Until it has entered, a detached request lives by this client's connection alone.
+            (false, true) => times.link_ttl,
+            (false, false) => ttl.min(times.link_ttl),
+        };
         let span = if rules.has(Plant::NoDriftMargin) {
             span
         } else {
             times.shrink(span)
         };
-        Some(base + span)
+        let until = base + span;
+        if request.info.detached && !acked && grant.announced != Instant::FAR {
+            // The node may have heard that we entered: then the TTL runs there.
+            return Some(until.min(grant.announced + times.shrink(ttl)));
+        }
+        Some(until)
     }
 
     /// When the fresh members no longer contain a quorum; none if it is not inside.
@@ -252,6 +262,9 @@ impl LockClient {
         if let Some(link) = self.link_mut(node) {
             link.to_note.remove(&reference);
         }
+        // From now on a detached hold counts its TTL, which may end sooner than the connection's.
+        self.check_hold(place, out);
+        self.rearm(place);
         self.hand_over(place, out);
     }
 

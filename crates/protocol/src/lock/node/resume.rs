@@ -90,6 +90,16 @@ impl LockNode {
             return;
         };
         let attached: Vec<u32> = peer.sessions.iter().copied().collect();
+        // What it carried for a handle and has not entered lived by its word alone.
+        let carried = peer.carried.iter().filter(|(session, request)| {
+            let id = self.sessions.get(*session).map(|session| session.id);
+            let entered = self
+                .entry(*session, *request)
+                .is_some_and(|entry| entry.grant.as_ref().is_some_and(|grant| grant.entered));
+            !entered && id.is_some_and(|id| !claimed.contains(&(id, *request)))
+        });
+        let carried: Vec<(u32, RequestNo)> = carried.copied().collect();
+        self.end_all(&carried, End::Forgotten, out);
         for session in attached {
             let Some(kept) = self.sessions.get(session) else {
                 continue;
