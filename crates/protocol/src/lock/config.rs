@@ -162,7 +162,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             queue: 4096,
-            sessions_per_client: 1024,
+            sessions_per_client: 16_384,
             requests_per_client: 16_384,
             clients: 65_536,
             locks: 4_000_000,

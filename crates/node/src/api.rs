@@ -1,0 +1,1 @@
+//! The gateway and everything else on the API port.

@@ -1,0 +1,1 @@
+//! The thread that writes: it takes all records there are and syncs once for them.

@@ -1,0 +1,1 @@
+//! What an operator asks about a node, counted where it happens.
