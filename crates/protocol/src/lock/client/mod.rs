@@ -1,7 +1,7 @@
 //! The client's machine: all requesters of one process, with its sessions and its connections.
 //!
 //! Getters: [`LockClient::id`], [`LockClient::held_until`], [`LockClient::held`],
-//! [`LockClient::live`]. Inputs: [`Machine::handle`]. Outputs: [`ClientEffects`].
+//! [`LockClient::live`], [`LockClient::knows`]. Inputs: [`Machine::handle`]. Outputs: [`ClientEffects`].
 //!
 //! What it guarantees, if the nodes keep their promises:
 //!
@@ -19,6 +19,7 @@ mod jobs;
 mod link;
 mod request;
 mod serial;
+mod upkeep;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
