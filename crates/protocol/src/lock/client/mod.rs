@@ -240,7 +240,11 @@ impl Machine for LockClient {
             ClientInput::Release(key) => self.release(key, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
             ClientInput::Keep(key, handle) => self.keep(key, &handle, out),
-            ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, out),
+            ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
+            ClientInput::Abandon(key, handle) => {
+                let all = handle.ask.bond != super::mode::Bond::Named;
+                self.finish_handle(key, &handle, all, out);
+            }
         }
     }
 
