@@ -144,6 +144,9 @@ pub enum ClientInput {
     Keep(Key, Box<Handle>),
     /// Release a handle; it ends with [`ClientEvent::Ended`] once every message is sent.
     Finish(Key, Box<Handle>),
+    /// As [`ClientInput::Finish`], but of a session that its caller named it ends only this
+    /// request: the caller may hold another one, and this handle never reached it.
+    Abandon(Key, Box<Handle>),
 }
 
 /// A wish for a lock.
@@ -163,6 +166,8 @@ pub struct Acquire {
     pub detach: Option<(SessionId, bool)>,
     /// What others may read about the holder.
     pub note: Option<Arc<[u8]>>,
+    /// Who owns a detached session, if not this client; attached sessions are the client's own.
+    pub owner: Option<Arc<str>>,
 }
 
 impl Acquire {
@@ -176,6 +181,7 @@ impl Acquire {
             attempt: false,
             detach: None,
             note: None,
+            owner: None,
         }
     }
 }

@@ -12,6 +12,7 @@ mod message;
 mod mode;
 mod node;
 mod plant;
+mod reach;
 mod record;
 mod serial;
 #[cfg(test)]
