@@ -276,3 +276,29 @@ pub struct LockView {
     /// How often late members have passed since this group took over.
     pub bypassed: u32,
 }
+
+/// A session as a node sees it, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionView {
+    /// Its id.
+    pub session: SessionId,
+    /// Who owns it, for people.
+    pub owner: Arc<str>,
+    /// Its TTL.
+    pub ttl: Duration,
+    /// Whether it is renewed by handles.
+    pub detached: bool,
+    /// How many requests it has here.
+    pub requests: usize,
+    /// How long ago it was renewed.
+    pub age: Duration,
+}
+
+/// What a request's maker wants people to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Who owns its session.
+    pub owner: Arc<str>,
+    /// The holder's note.
+    pub note: Option<Arc<[u8]>>,
+}

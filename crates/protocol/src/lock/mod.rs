@@ -19,8 +19,8 @@ mod serial;
 mod serial_tests;
 
 pub use api::{
-    Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, LockView, NodeEffects,
-    NodeEvent, NodeInput, To,
+    Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
+    NodeEffects, NodeEvent, NodeInput, SessionView, To,
 };
 pub use canon::Canon;
 pub use client::LockClient;
