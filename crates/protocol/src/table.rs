@@ -142,6 +142,12 @@ impl<T> Slab<T> {
         places.filter_map(|(place, value)| Some((place as u32, value.as_ref()?)))
     }
 
+    /// As [`Self::iter`], from a place on.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &T)> {
+        let places = self.places.iter().enumerate().skip(from as usize);
+        places.filter_map(|(place, value)| Some((place as u32, value.as_ref()?)))
+    }
+
     /// The places in use, in order.
     pub fn places(&self) -> Vec<u32> {
         self.iter().map(|(place, _)| place).collect()

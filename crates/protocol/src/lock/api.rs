@@ -144,6 +144,9 @@ pub enum ClientInput {
     Keep(Key, Box<Handle>),
     /// Release a handle; it ends with [`ClientEvent::Ended`] once every message is sent.
     Finish(Key, Box<Handle>),
+    /// As [`ClientInput::Finish`], but of a session that its caller named it ends only this
+    /// request: the caller may hold another one, and this handle never reached it.
+    Abandon(Key, Box<Handle>),
 }
 
 /// A wish for a lock.
@@ -163,6 +166,8 @@ pub struct Acquire {
     pub detach: Option<(SessionId, bool)>,
     /// What others may read about the holder.
     pub note: Option<Arc<[u8]>>,
+    /// Who owns a detached session, if not this client; attached sessions are the client's own.
+    pub owner: Option<Arc<str>>,
 }
 
 impl Acquire {
@@ -176,6 +181,7 @@ impl Acquire {
             attempt: false,
             detach: None,
             note: None,
+            owner: None,
         }
     }
 }
@@ -269,4 +275,30 @@ pub struct LockView {
     pub has_priority: bool,
     /// How often late members have passed since this group took over.
     pub bypassed: u32,
+}
+
+/// A session as a node sees it, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionView {
+    /// Its id.
+    pub session: SessionId,
+    /// Who owns it, for people.
+    pub owner: Arc<str>,
+    /// Its TTL.
+    pub ttl: Duration,
+    /// Whether it is renewed by handles.
+    pub detached: bool,
+    /// How many requests it has here.
+    pub requests: usize,
+    /// How long ago it was renewed.
+    pub age: Duration,
+}
+
+/// What a request's maker wants people to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Who owns its session.
+    pub owner: Arc<str>,
+    /// The holder's note.
+    pub note: Option<Arc<[u8]>>,
 }

@@ -12,14 +12,15 @@ mod message;
 mod mode;
 mod node;
 mod plant;
+mod reach;
 mod record;
 mod serial;
 #[cfg(test)]
 mod serial_tests;
 
 pub use api::{
-    Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, LockView, NodeEffects,
-    NodeEvent, NodeInput, To,
+    Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
+    NodeEffects, NodeEvent, NodeInput, SessionView, To,
 };
 pub use canon::Canon;
 pub use client::LockClient;

@@ -387,7 +387,14 @@ impl LockClient {
         }
     }
 
-    pub(super) fn finish_handle(&mut self, key: Key, handle: &Handle, out: &mut ClientEffects) {
+    /// Ends a handle: the whole session, or only the request that the handle names.
+    pub(super) fn finish_handle(
+        &mut self,
+        key: Key,
+        handle: &Handle,
+        all: bool,
+        out: &mut ClientEffects,
+    ) {
         let (session, request) = (handle.ask.session, handle.ask.request);
         let nodes = self.config.quorums.nodes();
         if let Some(place) = self.by_ref.get(&(session, request)).copied()
@@ -398,12 +405,20 @@ impl LockClient {
         for (node, ..) in &handle.grants {
             if node.index() < nodes {
                 let token = Some(handle.token);
-                let finish = Message::Finish {
-                    session,
-                    request,
-                    token,
+                let end = if all {
+                    Message::Finish {
+                        session,
+                        request,
+                        token,
+                    }
+                } else {
+                    Message::Done {
+                        session,
+                        request,
+                        token,
+                    }
                 };
-                self.say(*node, finish, out);
+                self.say(*node, end, out);
             }
         }
         out.events.push(ClientEvent::Ended(key, Ended::Released));

@@ -101,6 +101,11 @@ impl Link {
         }
     }
 
+    /// When its next timer comes.
+    pub(super) fn armed(&self) -> Option<Instant> {
+        self.armed
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.state == LinkState::Open
     }

@@ -1,7 +1,7 @@
 //! The client's machine: all requesters of one process, with its sessions and its connections.
 //!
 //! Getters: [`LockClient::id`], [`LockClient::held_until`], [`LockClient::held`],
-//! [`LockClient::live`]. Inputs: [`Machine::handle`]. Outputs: [`ClientEffects`].
+//! [`LockClient::live`], [`LockClient::knows`]. Inputs: [`Machine::handle`]. Outputs: [`ClientEffects`].
 //!
 //! What it guarantees, if the nodes keep their promises:
 //!
@@ -19,6 +19,7 @@ mod jobs;
 mod link;
 mod request;
 mod serial;
+mod upkeep;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -239,7 +240,11 @@ impl Machine for LockClient {
             ClientInput::Release(key) => self.release(key, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
             ClientInput::Keep(key, handle) => self.keep(key, &handle, out),
-            ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, out),
+            ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
+            ClientInput::Abandon(key, handle) => {
+                let all = handle.ask.bond != super::mode::Bond::Named;
+                self.finish_handle(key, &handle, all, out);
+            }
         }
     }
 

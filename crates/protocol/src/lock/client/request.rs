@@ -194,10 +194,11 @@ impl LockClient {
             Mode::Exclusive | Mode::Shared => 0,
         };
         let note = wish.note.as_ref().map_or(0, |note| note.len());
+        let owner = wish.owner.as_ref().map_or(0, |owner| owner.len());
         if name == 0 || name > limits.name_bytes {
             return Err(Refusal::Size);
         }
-        if group > limits.group_bytes || note > limits.note_bytes {
+        if group > limits.group_bytes || note > limits.note_bytes || owner > limits.owner_bytes {
             return Err(Refusal::Size);
         }
         if wish.ttl > times.ttl_max {
@@ -278,6 +279,9 @@ impl LockClient {
         let quorum_min = self.config.quorums.least(&ask.mode);
         let mut info = self.attached_info(ask.session, wish.ttl);
         info.detached = ask.bond != Bond::Attached;
+        if let Some(owner) = wish.owner.filter(|_| info.detached) {
+            info.owner = owner;
+        }
         self.requests.insert(Requester {
             key,
             serial: self.last_serial,

@@ -86,7 +86,8 @@ impl Disk {
 }
 
 impl LockNode {
-    pub(super) fn is_starting(&self) -> bool {
+    /// Whether it waits for the first records of a life: no message may be given to it.
+    pub fn is_starting(&self) -> bool {
         matches!(self.state, State::Starting { .. })
     }
 

@@ -2,7 +2,7 @@
 //! survive a restart.
 //!
 //! Getters: [`LockNode::id`], [`LockNode::incarnation`], [`LockNode::is_serving`],
-//! [`LockNode::view`], [`LockNode::kept`]. Inputs: [`LockNode::start`] and
+//! [`LockNode::view`], [`LockNode::kept`], and those of `look.rs`. Inputs: [`LockNode::start`] and
 //! [`Machine::handle`]. Outputs: [`NodeEffects`].
 //!
 //! What it guarantees, whatever its clients, its disk's delay and its own crashes do:
@@ -17,6 +17,7 @@ mod canon;
 mod disk;
 mod ends;
 mod locks;
+mod look;
 mod resume;
 mod serial;
 mod sessions;
@@ -184,7 +185,13 @@ impl LockNode {
 
     /// How many locks with a request, sessions, clients and tombstones it keeps.
     pub fn kept(&self) -> [usize; 4] {
-        let idle = self.locks.iter().filter(|(_, lock)| lock.idle > 0).count();
+        // Of the notes about idle locks some are stale; they are few, the locks may be millions.
+        let is_idle = |(lock, stamp): &&(u32, u64)| {
+            self.locks
+                .get(*lock)
+                .is_some_and(|kept| kept.idle == *stamp)
+        };
+        let idle = self.idle.iter().filter(is_idle).count();
         [
             self.locks.len() - idle,
             self.sessions.len(),

@@ -1,0 +1,532 @@
+//! The machine with everything around it that callers and the background task share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+
+use conclave_protocol::id::{ConnNo, Key, Name, NodeId};
+use conclave_protocol::lock::{
+    ClientEffects, ClientEvent, ClientInput, Config, LockClient, Message,
+};
+use conclave_protocol::{Instant, Machine};
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+
+use super::conn::{Flushed, OUT_MAX, Writer};
+use super::timer::Timer;
+use crate::clock;
+
+/// What has been counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections tried.
+    pub connects: u64,
+    /// Connections that ended or were not made.
+    pub closed: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Calls of the system to write.
+    pub writes: u64,
+    /// Calls of the system to read.
+    pub reads: u64,
+    /// Turns of the background task.
+    pub turns: u64,
+    /// Locks that were lost.
+    pub lost: u64,
+}
+
+/// How far the driver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Running,
+    /// Nothing new is begun; what was said is still being written.
+    Closing,
+    Closed,
+}
+
+/// Who writes what callers have put into the buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// Nobody yet: a caller may write at once.
+    Free,
+    /// The background task, after others that are ready had their turn.
+    Asked,
+    /// The background task, at its next turn.
+    Due,
+}
+
+/// What dropping a job means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It takes locks: they are given up.
+    Take,
+    /// It works on a handle, which others may have too: it goes on unheard.
+    Handle,
+}
+
+/// What a caller waits for.
+#[derive(Debug)]
+pub(super) struct JobState {
+    pub(super) kind: Kind,
+    pub(super) events: VecDeque<ClientEvent>,
+    pub(super) waker: Option<Waker>,
+    pub(super) over: bool,
+    /// Told when a lock of the job is lost.
+    alarm: Option<Arc<Alarm>>,
+    is_lost: bool,
+}
+
+/// Tells any number of waiters that a lock is lost.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    rung: AtomicBool,
+    notify: Notify,
+}
+
+impl Alarm {
+    pub(super) fn ring(&self) {
+        self.rung.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    /// Ends when it rings, at once if it has.
+    pub(super) async fn heard(self: Arc<Self>) {
+        let mut notified = std::pin::pin!(self.notify.notified());
+        // From here on no ring is missed.
+        notified.as_mut().enable();
+        if !self.rung.load(Ordering::Acquire) {
+            notified.await;
+        }
+    }
+}
+
+impl JobState {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            events: VecDeque::new(),
+            waker: None,
+            over: false,
+            alarm: None,
+            is_lost: false,
+        }
+    }
+
+    fn lose(&mut self) {
+        self.is_lost = true;
+        if let Some(alarm) = &self.alarm {
+            alarm.ring();
+        }
+    }
+
+    /// What tells of a loss, past or to come.
+    pub(super) fn alarm(&mut self) -> Arc<Alarm> {
+        let alarm = self.alarm.get_or_insert_default().clone();
+        if self.is_lost {
+            alarm.ring();
+        }
+        alarm
+    }
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    /// The connection that the machine wants.
+    wanted: Option<ConnNo>,
+    writer: Option<Writer>,
+    /// Whether the node has accepted us on the present connection.
+    ready: bool,
+    trouble: Option<String>,
+    /// Whether the node refused us for a reason that does not pass by itself.
+    misfit: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) machine: LockClient,
+    config: Arc<Config>,
+    out: ClientEffects,
+    pub(super) jobs: HashMap<Key, JobState>,
+    last_key: u64,
+    links: Vec<Link>,
+    /// Nodes with bytes to write.
+    dirty: Vec<NodeId>,
+    broken: Vec<(NodeId, ConnNo, String)>,
+    /// Connections for the background task to open.
+    pub(super) to_open: Vec<(NodeId, ConnNo)>,
+    /// Whom to wake once the lock is released.
+    pub(super) wakes: Vec<Waker>,
+    pub(super) task: Option<Waker>,
+    pub(super) wake_task: bool,
+    pub(super) flush: Flush,
+    /// How many callers the last messages woke: with several, writing is left to one of them.
+    pub(super) crowd: usize,
+    timer: Arc<Timer>,
+    armed: Instant,
+    pub(super) stage: Stage,
+    pub(super) counters: Counters,
+}
+
+impl Core {
+    pub(super) fn new(machine: LockClient, config: Arc<Config>, timer: Arc<Timer>) -> Self {
+        let links = config.quorums.all().map(|_| Link::default()).collect();
+        Self {
+            machine,
+            config,
+            out: ClientEffects::new(),
+            jobs: HashMap::new(),
+            last_key: 0,
+            links,
+            dirty: Vec::new(),
+            broken: Vec::new(),
+            to_open: Vec::new(),
+            wakes: Vec::new(),
+            task: None,
+            wake_task: false,
+            flush: Flush::Free,
+            crowd: 0,
+            timer,
+            armed: Instant::FAR,
+            stage: Stage::Running,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Until when a lock is held; none once that time has passed, or when nobody renews it.
+    pub(super) fn held_until(&self, key: Key, name: &Name) -> Option<Instant> {
+        if self.stage != Stage::Running {
+            return None;
+        }
+        let until = self.machine.held_until(key, name)?;
+        (until > clock::now().mono).then_some(until)
+    }
+
+    pub(super) fn new_key(&mut self) -> Key {
+        self.last_key += 1;
+        Key(self.last_key)
+    }
+
+    /// Steps the machine. What was due before comes first: after a pause, a lock that ran out is
+    /// known to be lost before anything else is done with it.
+    pub(super) fn step(&mut self, input: ClientInput) {
+        self.wake_due();
+        self.raw_step(input);
+    }
+
+    /// Tells the machine the time if it wanted to be woken by now.
+    pub(super) fn wake_due(&mut self) {
+        let due = |machine: &LockClient| {
+            let wake = machine.next_wake();
+            wake.is_some_and(|wake| wake.at <= clock::now().mono)
+        };
+        if due(&self.machine) {
+            self.raw_step(ClientInput::Wake);
+        }
+    }
+
+    fn raw_step(&mut self, input: ClientInput) {
+        let mut next = Some(input);
+        while let Some(input) = next {
+            let mut out = std::mem::take(&mut self.out);
+            self.machine.handle(clock::now(), input, &mut out);
+            for envelope in out.send_now.drain(..).chain(out.send_durable.drain(..)) {
+                self.send(envelope.to, &envelope.message);
+            }
+            for event in out.events.drain(..) {
+                self.dispatch(event);
+            }
+            self.out = out;
+            next = self.broken.pop().and_then(|(node, no, why)| {
+                let known = self.drop_link(node, no, Some(why));
+                known.then_some(ClientInput::Closed(node, no))
+            });
+        }
+    }
+
+    fn send(&mut self, node: NodeId, message: &Message) {
+        let link = self.links.get_mut(node.index());
+        let Some(writer) = link.and_then(|link| link.writer.as_mut()) else {
+            return;
+        };
+        self.counters.sent += 1;
+        if !writer.has_bytes() {
+            self.dirty.push(node);
+        }
+        if !writer.push(message) {
+            let why = format!("the node does not read: {OUT_MAX} bytes wait for it");
+            let no = writer.no;
+            self.broken.push((node, no, why));
+        }
+    }
+
+    fn dispatch(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Connect(node, no) => {
+                if let Some(link) = self.links.get_mut(node.index()) {
+                    link.wanted = Some(no);
+                    self.counters.connects += 1;
+                    self.to_open.push((node, no));
+                    self.wake_task = true;
+                }
+            }
+            ClientEvent::Disconnect(node, no) => {
+                let why = "the node did not answer in time".to_owned();
+                self.drop_link(node, no, Some(why));
+            }
+            ClientEvent::Entered { key, .. }
+            | ClientEvent::EnteredAll(key)
+            | ClientEvent::Moved { key, .. }
+            | ClientEvent::Position(key, _)
+            | ClientEvent::Lost(key, _)
+            | ClientEvent::Ended(key, _)
+            | ClientEvent::Handle(key, ..) => self.tell(key, event),
+        }
+    }
+
+    fn tell(&mut self, key: Key, event: ClientEvent) {
+        let lost = matches!(event, ClientEvent::Lost(..));
+        self.counters.lost += u64::from(lost);
+        let Some(job) = self.jobs.get_mut(&key) else {
+            return;
+        };
+        // After its last event the machine no longer knows the key.
+        job.over |= matches!(event, ClientEvent::Ended(..)) || !self.machine.knows(key);
+        if lost {
+            job.lose();
+        }
+        put(&mut job.events, event);
+        self.wakes.extend(job.waker.take());
+    }
+
+    /// The connection to a node is open: greets, and lets the machine speak.
+    pub(super) fn opened(
+        &mut self,
+        node: NodeId,
+        no: ConnNo,
+        half: OwnedWriteHalf,
+        greeting: Vec<u8>,
+    ) -> bool {
+        let Some(link) = self.links.get_mut(node.index()) else {
+            return false;
+        };
+        if link.wanted != Some(no) || self.stage != Stage::Running {
+            return false;
+        }
+        link.writer = Some(Writer::new(no, half, greeting));
+        self.dirty.push(node);
+        self.step(ClientInput::Opened(node, no));
+        self.links[node.index()].wanted == Some(no)
+    }
+
+    /// The connection to a node ended or could not be opened.
+    pub(super) fn closed(&mut self, node: NodeId, no: ConnNo, why: String) {
+        if self.drop_link(node, no, Some(why)) {
+            self.step(ClientInput::Closed(node, no));
+        }
+    }
+
+    /// Whether messages of this connection still count.
+    pub(super) fn is_current(&self, node: NodeId, no: ConnNo) -> bool {
+        let link = self.links.get(node.index());
+        link.is_some_and(|link| link.wanted == Some(no))
+    }
+
+    fn drop_link(&mut self, node: NodeId, no: ConnNo, why: Option<String>) -> bool {
+        let Some(link) = self.links.get_mut(node.index()) else {
+            return false;
+        };
+        if link.wanted != Some(no) {
+            return false;
+        }
+        link.wanted = None;
+        link.writer = None;
+        link.ready = false;
+        if let Some(why) = why {
+            // What the node itself said tells more than that it then closed the connection.
+            if !link.misfit {
+                tracing::debug!(%node, %why, "connection ended");
+                link.trouble = Some(why);
+            }
+        }
+        self.counters.closed += 1;
+        // The background task forgets the other half.
+        self.wake_task = true;
+        true
+    }
+
+    /// The node has accepted us.
+    pub(super) fn accepted(&mut self, node: NodeId) {
+        if let Some(link) = self.links.get_mut(node.index()) {
+            link.ready = true;
+            link.misfit = false;
+            link.trouble = None;
+        }
+    }
+
+    /// The node has refused us; `lasting` if trying again does not help.
+    pub(super) fn rejected(&mut self, node: NodeId, no: ConnNo, why: String, lasting: bool) {
+        if let Some(link) = self.links.get_mut(node.index()) {
+            tracing::warn!(%node, %why, "the node refuses the connection");
+            link.misfit = lasting;
+            link.trouble = Some(why);
+        }
+        if self.drop_link(node, no, None) {
+            self.step(ClientInput::Closed(node, no));
+        }
+        if lasting && self.is_hopeless() {
+            self.give_up();
+        }
+    }
+
+    /// Whether so many nodes refuse us for good that no quorum is left.
+    pub(super) fn is_hopeless(&self) -> bool {
+        let mode = conclave_protocol::lock::Mode::Exclusive;
+        let nodes = self.config.quorums.all();
+        let fit = nodes.filter(|node| !self.links[node.index()].misfit);
+        !self.config.quorums.served_by(&mode, fit)
+    }
+
+    /// Ends what waits; what is held goes on as long as it can.
+    fn give_up(&mut self) {
+        for key in self.takers() {
+            self.raw_step(ClientInput::Cancel(key));
+        }
+    }
+
+    fn takers(&self) -> Vec<Key> {
+        let takes = self.jobs.iter().filter(|(_, job)| job.kind == Kind::Take);
+        takes.map(|(key, _)| *key).collect()
+    }
+
+    /// Nodes that have accepted our present connection.
+    pub(super) fn reachable(&self) -> Vec<NodeId> {
+        let nodes = self.config.quorums.all();
+        nodes
+            .filter(|node| self.links[node.index()].ready)
+            .collect()
+    }
+
+    /// What went wrong with each node that is not reachable, as far as it was tried.
+    pub(super) fn troubles(&self) -> Vec<(NodeId, String)> {
+        let nodes = self.config.quorums.all();
+        nodes
+            .filter_map(|node| Some((node, self.links[node.index()].trouble.clone()?)))
+            .collect()
+    }
+
+    /// Writes what the system takes, one write per connection.
+    pub(super) fn write_all(&mut self, mut cx: Option<&mut Context<'_>>) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.retain(|node| {
+            let Some(writer) = self.links[node.index()].writer.as_mut() else {
+                return false;
+            };
+            match writer.flush(cx.as_deref_mut(), &mut self.counters.writes) {
+                Flushed::All => false,
+                Flushed::Some => {
+                    // The task alone is told when there is room again.
+                    self.wake_task |= cx.is_none();
+                    true
+                }
+                Flushed::Broken(error) => {
+                    let no = writer.no;
+                    self.broken.push((*node, no, error.to_string()));
+                    false
+                }
+            }
+        });
+        // Nothing was sent meanwhile, so no node was added.
+        self.dirty = dirty;
+        while let Some((node, no, why)) = self.broken.pop() {
+            self.closed(node, no, why);
+        }
+    }
+
+    pub(super) fn has_bytes(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Sends what a caller has just put into the buffers, or leaves it to the task if several
+    /// callers are about to do the same.
+    pub(super) fn send_soon(&mut self) {
+        if self.dirty.is_empty() || self.flush != Flush::Free {
+            return;
+        }
+        if self.crowd > 1 {
+            self.flush = Flush::Asked;
+            self.wake_task = true;
+        } else {
+            self.write_all(None);
+        }
+    }
+
+    /// Sets the timer if the machine wants to be woken sooner than it rings.
+    pub(super) fn arm(&mut self) {
+        self.machine.skip_stale_timers();
+        let Some(wake) = self.machine.next_wake() else {
+            return;
+        };
+        if wake.at < self.armed {
+            self.armed = wake.at;
+            self.wake_task |= self.timer.arm(wake.at);
+        }
+    }
+
+    /// The timer has rung: it must be set again.
+    pub(super) fn rung(&mut self) {
+        self.armed = Instant::FAR;
+    }
+
+    /// Ends everything that goes on and begins nothing new.
+    pub(super) fn close(&mut self) {
+        if self.stage != Stage::Running {
+            return;
+        }
+        for key in self.takers() {
+            self.step(ClientInput::Release(key));
+        }
+        self.stage = Stage::Closing;
+        self.wake_task = true;
+    }
+
+    /// Nothing more comes: whoever waits is told.
+    pub(super) fn end(&mut self) {
+        self.stage = Stage::Closed;
+        for link in &mut self.links {
+            *link = Link::default();
+        }
+        for job in self.jobs.values_mut() {
+            if !job.over {
+                job.over = true;
+                // Nobody renews it any more.
+                job.lose();
+            }
+            self.wakes.extend(job.waker.take());
+        }
+    }
+
+    /// Drops the writing sides: nodes see that we are done once they have read everything.
+    pub(super) fn hang_up(&mut self) {
+        for link in &mut self.links {
+            link.writer = None;
+        }
+        self.dirty.clear();
+    }
+}
+
+/// Adds an event. Only the newest place in the queue counts, and the newest state of a hold.
+fn put(events: &mut VecDeque<ClientEvent>, event: ClientEvent) {
+    match &event {
+        ClientEvent::Position(..) => {
+            events.retain(|old| !matches!(old, ClientEvent::Position(..)));
+        }
+        ClientEvent::Moved { name, .. } => {
+            events.retain(|old| !matches!(old, ClientEvent::Moved { name: of, .. } if of == name));
+        }
+        _ => {}
+    }
+    events.push_back(event);
+}

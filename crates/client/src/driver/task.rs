@@ -1,0 +1,301 @@
+//! The background task: it reads, keeps the time, opens connections, and writes for callers that
+//! come in crowds.
+//!
+//! Per turn it reads everything there is, then lets the machine see it (timers that are due come
+//! first), then writes once per connection. If what it read woke several callers it lets them run
+//! before it writes: what they say next leaves together.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use conclave_protocol::id::{ConnNo, NodeId};
+use conclave_protocol::lock::ClientInput;
+use conclave_wire::cluster::{Facts, differences};
+use conclave_wire::greeting::{Greeting, Rejection, Reply, Role, VERSION, encode_greeting};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
+
+use super::Shared;
+use super::conn::{Reader, Turn};
+use super::core::{Core, Flush, Stage};
+
+/// How long a closing driver waits until the nodes have read what it said.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What a client says of itself when it connects.
+#[derive(Debug)]
+pub(super) struct Hello {
+    pub(super) process: u128,
+    pub(super) digest: [u8; 16],
+    pub(super) facts: Facts,
+}
+
+type Dialled = (NodeId, ConnNo, io::Result<TcpStream>);
+
+pub(super) struct Task {
+    shared: Arc<Shared>,
+    hello: Hello,
+    /// Where each node listens.
+    peers: Vec<Arc<str>>,
+    patience: Duration,
+    dials: JoinSet<Dialled>,
+    dialled: Vec<Dialled>,
+    readers: Vec<Reader>,
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl Task {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        hello: Hello,
+        peers: Vec<Arc<str>>,
+        patience: Duration,
+    ) -> Self {
+        Self {
+            shared,
+            hello,
+            peers,
+            patience,
+            dials: JoinSet::new(),
+            dialled: Vec::new(),
+            readers: Vec::new(),
+            linger: None,
+        }
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut reads = 0;
+        let mut full = false;
+        let mut rung = false;
+        while self.shared.timer.poll_rung(cx).is_ready() {
+            rung = true;
+        }
+        for reader in &mut self.readers {
+            full |= reader.read(cx, &mut reads) == Turn::Full;
+        }
+        while let Poll::Ready(Some(dialled)) = self.dials.poll_join_next(cx) {
+            // A dial neither panics nor is it aborted while the task lives.
+            self.dialled.extend(dialled);
+        }
+        let shared = self.shared.clone();
+        let (again, over) = shared.with(|core| {
+            core.counters.turns += 1;
+            core.counters.reads += reads;
+            if !core
+                .task
+                .as_ref()
+                .is_some_and(|task| task.will_wake(cx.waker()))
+            {
+                core.task = Some(cx.waker().clone());
+            }
+            if rung {
+                core.rung();
+            }
+            self.work(core, cx)
+        });
+        if over {
+            return Poll::Ready(());
+        }
+        if again || full {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// One turn under the lock: whether to come again at once, and whether all is over.
+    fn work(&mut self, core: &mut Core, cx: &mut Context<'_>) -> (bool, bool) {
+        if core.flush == Flush::Due {
+            core.flush = Flush::Free;
+            core.write_all(Some(cx));
+        }
+        let before = core.wakes.len();
+        core.wake_due();
+        let mut fresh = false;
+        for (node, no, stream) in self.dialled.drain(..) {
+            match stream {
+                Ok(stream) => {
+                    let (read, write) = stream.into_split();
+                    let greeting = self.hello.bytes(node);
+                    if core.opened(node, no, write, greeting) {
+                        self.readers.push(Reader::new(node, no, read));
+                        fresh = true;
+                    }
+                }
+                Err(error) => core.closed(node, no, error.to_string()),
+            }
+        }
+        for reader in &mut self.readers {
+            attend(reader, core, &self.hello);
+        }
+        let closing = core.stage != Stage::Running;
+        self.readers
+            .retain(|reader| reader.ended.is_none() && core.is_current(reader.node, reader.no));
+        let woken = core.wakes.len() - before;
+        if woken > 0 {
+            core.crowd = woken;
+        }
+        let mut again = fresh;
+        if woken > 1 || core.flush == Flush::Asked {
+            // Those who were woken have their turn first.
+            core.flush = Flush::Due;
+            again = true;
+        } else if core.flush == Flush::Free {
+            core.write_all(Some(cx));
+        }
+        core.arm();
+        again |= self.dial(core);
+        if closing {
+            return (again, self.lingered(core, cx));
+        }
+        (again, false)
+    }
+
+    /// Begins to open the connections that the machine wants.
+    fn dial(&mut self, core: &mut Core) -> bool {
+        if core.stage != Stage::Running {
+            core.to_open.clear();
+        }
+        let wanted = !core.to_open.is_empty();
+        for (node, no) in core.to_open.drain(..) {
+            let peer = self.peers.get(node.index()).cloned().unwrap_or_default();
+            let patience = self.patience;
+            self.dials.spawn(async move {
+                let stream = tokio::time::timeout(patience, connect(&peer)).await;
+                let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+                let stream = stream.unwrap_or_else(late);
+                let named = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("cannot connect to {peer}: {error}"))
+                };
+                (node, no, stream.map_err(named))
+            });
+        }
+        wanted
+    }
+
+    /// Whether a closing driver has said everything and been heard, or has waited long enough.
+    fn lingered(&mut self, core: &mut Core, cx: &mut Context<'_>) -> bool {
+        if core.stage == Stage::Closed {
+            return true;
+        }
+        let linger = self
+            .linger
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let late = linger.as_mut().poll(cx).is_ready();
+        if !late && core.flush != Flush::Free {
+            return false;
+        }
+        if !core.has_bytes() {
+            // A node that has read everything closes its side: only then is nothing lost.
+            core.hang_up();
+        }
+        let over = late || self.readers.is_empty() && !core.has_bytes();
+        if over {
+            core.end();
+        }
+        over
+    }
+}
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.turn(cx)
+    }
+}
+
+impl Drop for Task {
+    /// Also when its runtime ends: nobody waits for a task that is gone.
+    fn drop(&mut self) {
+        self.shared.with(Core::end);
+        self.shared.ended.notify_waiters();
+    }
+}
+
+async fn connect(peer: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(peer).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Lets the machine see what a connection has brought.
+fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
+    let (node, no) = (reader.node, reader.no);
+    if !core.is_current(node, no) {
+        return;
+    }
+    if !reader.greeted {
+        match reader.reply() {
+            Ok(None) => {}
+            Ok(Some(reply)) => match hello.judge(node, &reply) {
+                Ok(()) => {
+                    reader.greeted = true;
+                    core.accepted(node);
+                }
+                Err((why, lasting)) => {
+                    core.rejected(node, no, why, lasting);
+                    return;
+                }
+            },
+            Err(why) => {
+                core.closed(node, no, why);
+                return;
+            }
+        }
+    }
+    while reader.greeted && core.is_current(node, no) {
+        match reader.message() {
+            Ok(None) => break,
+            Ok(Some(message)) => {
+                core.counters.received += 1;
+                core.step(ClientInput::Receive(node, no, message));
+            }
+            Err(why) => core.closed(node, no, why),
+        }
+    }
+    reader.tidy();
+    if let Some(why) = &reader.ended {
+        core.closed(node, no, why.clone());
+    }
+}
+
+impl Hello {
+    fn bytes(&self, target: NodeId) -> Vec<u8> {
+        let greeting = Greeting {
+            version: VERSION,
+            role: Role::Client,
+            target,
+            process: self.process,
+            digest: self.digest,
+            facts: self.facts.clone(),
+        };
+        let mut bytes = Vec::new();
+        encode_greeting(&greeting, &mut bytes);
+        bytes
+    }
+
+    /// Whether we may go on with this node; if not, why, and whether trying again is of no use.
+    fn judge(&self, wanted: NodeId, reply: &Reply) -> Result<(), (String, bool)> {
+        match &reply.refusal {
+            Some(Rejection::Config { facts }) => {
+                let differing = differences(&self.facts, facts);
+                let text = Rejection::Config {
+                    facts: Facts::new(),
+                };
+                let told = differing.map_or_else(|| text.to_string(), |d| format!("{text}: {d}"));
+                Err((told, true))
+            }
+            Some(why @ Rejection::Version { .. }) => Err((why.to_string(), true)),
+            Some(why) => Err((why.to_string(), false)),
+            None if reply.node != wanted => {
+                let why = Rejection::OtherNode { node: reply.node };
+                Err((why.to_string(), false))
+            }
+            None => Ok(()),
+        }
+    }
+}

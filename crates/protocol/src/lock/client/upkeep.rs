@@ -1,0 +1,35 @@
+//! What a driver asks between steps.
+
+use std::cmp::Reverse;
+
+use super::{LockClient, Timer};
+use crate::id::Key;
+
+impl LockClient {
+    /// Whether anything that was asked by this key goes on.
+    pub fn knows(&self, key: Key) -> bool {
+        self.jobs.get(&key).is_some()
+    }
+
+    /// Forgets the timers at the front that would find nothing to do, so that
+    /// [`next_wake`](crate::Machine::next_wake) names a time that matters. Most requests end long
+    /// before their first timer: a driver that calls this sleeps through those.
+    pub fn skip_stale_timers(&mut self) {
+        while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
+            let armed = match timer {
+                Timer::Link(node) => self.link(node).map(super::link::Link::armed),
+                Timer::Request(place, serial) => {
+                    let request = self.requests.get(place);
+                    let request = request.filter(|request| request.serial == serial);
+                    request.map(|request| request.armed)
+                }
+            };
+            // Armed for later: the timer of that time is in the heap too.
+            let stale = armed.is_none_or(|armed| armed.is_some_and(|armed| armed > at));
+            if !stale {
+                break;
+            }
+            self.timers.pop();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What people may read about a node, in bounded pages.
+
+use std::sync::Arc;
+
+use super::{LockNode, State};
+use crate::id::{Name, RequestNo, SessionId};
+use crate::lock::api::{Label, LockView, SessionView};
+use crate::time::Instant;
+
+/// The most places that one page looks at.
+const SCAN_MAX: usize = 4096;
+/// A page of locks ends once it has this many requests.
+const ENTRIES_MAX: usize = 16_384;
+
+impl LockNode {
+    /// `starting`, `pausing`, `recovering`, `serving`, `draining` or `stopped`.
+    pub fn state(&self) -> &'static str {
+        match &self.state {
+            State::Starting { .. } => "starting",
+            State::Pausing { .. } => "pausing",
+            State::Recovering(_) => "recovering",
+            State::Serving => "serving",
+            State::Draining => "draining",
+            State::Stopped => "stopped",
+        }
+    }
+
+    /// How many requests it keeps, waiting and granted.
+    pub fn requests(&self) -> usize {
+        self.peers.iter().map(|(_, peer)| peer.requests).sum()
+    }
+
+    /// Locks with a request whose name has this prefix, from a cursor on (0 at first), and the
+    /// next cursor if there may be more. A page may be short, even empty, before the end.
+    pub fn locks_from(
+        &self,
+        prefix: &[u8],
+        from: u32,
+        limit: usize,
+    ) -> (Vec<(Name, LockView)>, Option<u32>) {
+        let (mut page, mut entries) = (Vec::new(), 0);
+        let last = from.saturating_add(SCAN_MAX as u32);
+        for (place, lock) in self.locks.iter_from(from) {
+            if place >= last || page.len() >= limit || entries >= ENTRIES_MAX {
+                return (page, Some(place));
+            }
+            if lock.arbiter.len() > 0 && lock.name.bytes().starts_with(prefix) {
+                entries += lock.arbiter.len();
+                page.push((lock.name.clone(), lock.arbiter.view()));
+            }
+        }
+        (page, None)
+    }
+
+    /// Sessions from a cursor on (0 at first), and the next cursor if there are more.
+    pub fn sessions_from(
+        &self,
+        from: u32,
+        limit: usize,
+        now: Instant,
+    ) -> (Vec<SessionView>, Option<u32>) {
+        let mut page = Vec::new();
+        for (place, session) in self.sessions.iter_from(from) {
+            if page.len() >= limit.min(SCAN_MAX) {
+                return (page, Some(place));
+            }
+            let peer = self.peers.get(session.peer);
+            let by_link = peer.filter(|_| !session.detached).map(|peer| peer.renewed);
+            let renewed = by_link.map_or(session.renewed, |at| at.max(session.renewed));
+            page.push(SessionView {
+                session: session.id,
+                owner: session.owner.clone(),
+                ttl: session.ttl,
+                detached: session.detached,
+                requests: session.requests.len(),
+                age: now.since(renewed),
+            });
+        }
+        (page, None)
+    }
+
+    /// Who made a request, and what its holder wants others to read.
+    pub fn label(&self, session: SessionId, request: RequestNo) -> Option<Label> {
+        let place = self.by_session.get(&session).copied()?;
+        let owner: Arc<str> = self.sessions.get(place)?.owner.clone();
+        let note = self.entry(place, request)?.note.clone();
+        Some(Label { owner, note })
+    }
+}

@@ -1,0 +1,17 @@
+//! Whether the nodes that can be reached suffice.
+
+use conclave_quorum::NodeSet;
+
+use super::config::Quorums;
+use super::mode::Mode;
+use crate::id::NodeId;
+
+impl Quorums {
+    /// Whether these nodes alone can serve a request of this mode.
+    pub fn served_by(&self, mode: &Mode, nodes: impl IntoIterator<Item = NodeId>) -> bool {
+        let known = nodes.into_iter().map(NodeId::index);
+        let known = known.filter(|index| *index < self.nodes());
+        let set = NodeSet::of(self.nodes(), known);
+        self.family(mode).contains_quorum(&set)
+    }
+}
