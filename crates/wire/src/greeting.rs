@@ -5,7 +5,9 @@ use conclave_protocol::id::NodeId;
 use thiserror::Error;
 
 use crate::cluster::Facts;
-use crate::codec::WireError;
+use crate::codec::{WireError, split};
+use crate::parts::node;
+use crate::pb::{self, Bad, Reader};
 
 /// The version of the peer protocol that this build speaks.
 pub const VERSION: u32 = 1;
@@ -81,24 +83,170 @@ pub enum Rejection {
     Full,
 }
 
+/// The most bytes of a greeting or reply: whoever is not known yet gets little room.
+pub const GREETING_MAX: usize = 1 << 16;
+
+/// The most facts of a configuration, and the most bytes of a field and of a value.
+const FACTS_MAX: (usize, usize, usize) = (64, 100, 4096);
+
 /// Appends a greeting as a frame.
 pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
-    let _ = (greeting, out);
+    frame(out, |out| {
+        pb::uint(out, 1, u64::from(greeting.version));
+        if let Role::Node(node) = greeting.role {
+            pb::uint_always(out, 2, u64::from(node.0));
+        }
+        pb::uint(out, 3, u64::from(greeting.target.0));
+        pb::id(out, 4, greeting.process);
+        pb::bytes(out, 5, &greeting.digest);
+        put_facts(out, 6, &greeting.facts);
+    });
 }
 
 /// The greeting at the start of `bytes` and its length; none if it is not whole yet.
 pub fn decode_greeting(bytes: &[u8]) -> Result<Option<(Greeting, usize)>, WireError> {
-    let _ = bytes;
-    Ok(None)
+    let Some((body, length)) = split(bytes, GREETING_MAX)? else {
+        return Ok(None);
+    };
+    Ok(Some((greeting(Reader::new(body))?, length)))
 }
 
 /// Appends a reply as a frame.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
-    let _ = (reply, out);
+    frame(out, |out| {
+        pb::uint(out, 1, u64::from(reply.version));
+        pb::uint(out, 2, u64::from(reply.node.0));
+        pb::id(out, 3, reply.process);
+        if let Some(rejection) = &reply.refusal {
+            pb::message(out, 4, |out| put_rejection(out, rejection));
+        }
+    });
 }
 
 /// The reply at the start of `bytes` and its length; none if it is not whole yet.
 pub fn decode_reply(bytes: &[u8]) -> Result<Option<(Reply, usize)>, WireError> {
-    let _ = bytes;
-    Ok(None)
+    let Some((body, length)) = split(bytes, GREETING_MAX)? else {
+        return Ok(None);
+    };
+    Ok(Some((reply(Reader::new(body))?, length)))
+}
+
+fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+// Greetings of other versions are read as far as they can be, so that the version is what is
+// complained about: only what has a wrong form is damaged, nothing that is missing.
+
+fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
+    let mut greeting = Greeting {
+        version: 0,
+        role: Role::Client,
+        target: NodeId(0),
+        process: 0,
+        digest: [0; 16],
+        facts: Facts::new(),
+    };
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => greeting.version = value.small()?,
+            2 => greeting.role = Role::Node(node(value)?),
+            3 => greeting.target = node(value)?,
+            4 => greeting.process = value.id()?,
+            5 => greeting.digest = value.sixteen()?,
+            6 => fact(value.message()?, &mut greeting.facts)?,
+            _ => {}
+        }
+    }
+    Ok(greeting)
+}
+
+fn reply(mut from: Reader<'_>) -> Result<Reply, Bad> {
+    let mut reply = Reply {
+        version: 0,
+        node: NodeId(0),
+        process: 0,
+        refusal: None,
+    };
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => reply.version = value.small()?,
+            2 => reply.node = node(value)?,
+            3 => reply.process = value.id()?,
+            4 => reply.refusal = Some(rejection(value.message()?)?),
+            _ => {}
+        }
+    }
+    Ok(reply)
+}
+
+fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
+    let code = match rejection {
+        Rejection::Version { .. } => 1,
+        Rejection::OtherNode { .. } => 2,
+        Rejection::Twin { .. } => 3,
+        Rejection::Config { .. } => 4,
+        Rejection::Full => 5,
+    };
+    pb::uint(out, 1, code);
+    match rejection {
+        Rejection::Version { node } => pb::uint(out, 2, u64::from(*node)),
+        Rejection::OtherNode { node } | Rejection::Twin { node } => {
+            pb::uint(out, 3, u64::from(node.0));
+        }
+        Rejection::Config { facts } => put_facts(out, 4, facts),
+        Rejection::Full => {}
+    }
+}
+
+fn rejection(mut from: Reader<'_>) -> Result<Rejection, Bad> {
+    let (mut code, mut version, mut place, mut facts) = (0, 0, NodeId(0), Facts::new());
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => code = value.uint()?,
+            2 => version = value.small()?,
+            3 => place = node(value)?,
+            4 => fact(value.message()?, &mut facts)?,
+            _ => {}
+        }
+    }
+    Ok(match code {
+        1 => Rejection::Version { node: version },
+        2 => Rejection::OtherNode { node: place },
+        3 => Rejection::Twin { node: place },
+        4 => Rejection::Config { facts },
+        5 => Rejection::Full,
+        _ => return Err(Bad("an unknown rejection")),
+    })
+}
+
+/// A map in protobuf is a list of pairs.
+fn put_facts(out: &mut Vec<u8>, field: u32, facts: &Facts) {
+    for (name, value) in facts {
+        pb::message(out, field, |out| {
+            pb::bytes(out, 1, name.as_bytes());
+            pb::bytes(out, 2, value.as_bytes());
+        });
+    }
+}
+
+fn fact(mut from: Reader<'_>, facts: &mut Facts) -> Result<(), Bad> {
+    let (most, field_bytes, value_bytes) = FACTS_MAX;
+    let (mut name, mut text) = ("", "");
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => name = value.text(field_bytes)?,
+            2 => text = value.text(value_bytes)?,
+            _ => {}
+        }
+    }
+    if facts.len() >= most {
+        return Err(Bad("a configuration has too many facts"));
+    }
+    facts.insert(name.to_owned(), text.to_owned());
+    Ok(())
 }

@@ -4,8 +4,14 @@
 
 pub mod cluster;
 pub mod codec;
+mod decode;
+mod dictionary;
+mod encode;
+mod generated;
 pub mod greeting;
 pub mod handle;
+mod parts;
+mod pb;
 pub mod record;
 pub mod span;
 
