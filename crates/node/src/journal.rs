@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use conclave_protocol::lock::Record;
 
+use crate::meters::Meters;
 use crate::store::{Store, StoreError};
 
 /// A handle to the journal's thread. Dropping it writes what is queued and waits for that.
@@ -20,13 +21,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts the thread. After every sync it calls `timing` with the time that the write took
-    /// and its number of records, then `done` with the number of records durable in total. After
-    /// an error it calls `done` with it once and writes nothing more.
+    /// Starts the thread. After every sync it tells the meters, then `done` the number of records
+    /// durable in total. After an error it tells `done` once and writes nothing more.
     pub fn spawn(
         store: Box<dyn Store>,
         done: impl Fn(Result<u64, StoreError>) + Send + 'static,
-        timing: impl Fn(Duration, usize) + Send + 'static,
+        meters: Arc<Meters>,
     ) -> std::io::Result<Self> {
         let (queue, incoming) = mpsc::channel();
         let durable = Arc::new(AtomicU64::new(0));
@@ -35,7 +35,7 @@ impl Journal {
             incoming,
             durable: Arc::clone(&durable),
             done,
-            timing,
+            meters,
         };
         let thread = thread::Builder::new()
             .name("journal".into())
@@ -78,15 +78,15 @@ impl Drop for Journal {
     }
 }
 
-struct Writer<D, T> {
+struct Writer<D> {
     store: Box<dyn Store>,
     incoming: Receiver<Vec<Record>>,
     durable: Arc<AtomicU64>,
     done: D,
-    timing: T,
+    meters: Arc<Meters>,
 }
 
-impl<D: Fn(Result<u64, StoreError>), T: Fn(Duration, usize)> Writer<D, T> {
+impl<D: Fn(Result<u64, StoreError>)> Writer<D> {
     fn run(&mut self) {
         while let Ok(mut batch) = self.incoming.recv() {
             // While the disk synced, more came: all of it shares the next sync.
@@ -100,7 +100,7 @@ impl<D: Fn(Result<u64, StoreError>), T: Fn(Duration, usize)> Writer<D, T> {
                 (self.done)(Err(problem));
                 return;
             }
-            (self.timing)(start.elapsed(), batch.len());
+            self.meters.synced(start.elapsed(), batch.len());
             let count = batch.len() as u64;
             let durable = self.durable.fetch_add(count, Ordering::Relaxed) + count;
             (self.done)(Ok(durable));

@@ -133,9 +133,7 @@ impl Store for Memory {
 
     fn write(&mut self, records: &[Record]) -> Result<(), StoreError> {
         for record in records {
-            self.stored
-                .get_or_insert_default()
-                .apply(record.clone());
+            self.stored.get_or_insert_default().apply(record.clone());
         }
         Ok(())
     }
