@@ -1,7 +1,7 @@
 //! A whole node: store, journal, shard and API put together.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
 use conclave_wire::greeting::{Greeting, Role, VERSION};
 
+use crate::api::{self, ApiHandle, ApiLimits};
 use crate::history::History;
 use crate::meters::Meters;
 use crate::shard::{self, Clock, Shard, ShardOptions};
@@ -28,6 +29,8 @@ pub struct Node {
     shard: Shard,
     meters: Arc<Meters>,
     thread: Option<JoinHandle<()>>,
+    /// Gone once the node has ended.
+    gateway: Mutex<Option<ApiHandle>>,
 }
 
 impl Node {
@@ -77,14 +80,28 @@ impl Node {
             clock,
         })
         .map_err(system)?;
-        Ok(Self {
+        let mut node = Self {
             id: options.id,
             peer,
             api,
-            shard,
-            meters,
+            shard: shard.clone(),
+            meters: meters.clone(),
             thread: Some(thread),
-        })
+            gateway: Mutex::new(None),
+        };
+        let context = api::Context {
+            cluster: options.cluster,
+            id: options.id,
+            shard,
+            key: options.key,
+            meters,
+            process,
+            limits: ApiLimits::default(),
+        };
+        let gateway = api::spawn(context, options.api);
+        let gateway = gateway.map_err(|error| StartError::System(error.to_string()))?;
+        node.gateway = Mutex::new(Some(gateway));
+        Ok(node)
     }
 
     /// Which node this is, from 1.
@@ -118,15 +135,25 @@ impl Node {
         self.shard.stop(GRACE);
     }
 
-    /// Waits until the node has ended, and says why.
+    /// Waits until the node has ended, its API too, and says why.
     pub async fn wait(&self) -> Result<(), NodeError> {
-        self.shard.ended().await
+        let ended = self.shard.ended().await;
+        let gateway = self.take_gateway();
+        // Whoever still waits for an answer gets one; that takes a moment of a thread.
+        let _ = tokio::task::spawn_blocking(move || drop(gateway)).await;
+        ended
+    }
+
+    fn take_gateway(&self) -> Option<ApiHandle> {
+        let mut gateway = self.gateway.lock().unwrap_or_else(PoisonError::into_inner);
+        gateway.take()
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         self.shard.kill();
+        drop(self.take_gateway());
         if let Some(thread) = self.thread.take() {
             // Its panics are told by `wait`.
             let _ = thread.join();

@@ -7,3 +7,13 @@ pub(crate) mod peer {
     #![allow(clippy::pedantic, clippy::all)]
     tonic::include_proto!("conclave.peer.v1");
 }
+
+/// The public API.
+pub mod api {
+    /// Version 1: locks and the cluster.
+    pub mod v1 {
+        #![allow(missing_docs, unreachable_pub, unused_qualifications)]
+        #![allow(clippy::pedantic, clippy::all)]
+        tonic::include_proto!("conclave.v1");
+    }
+}
