@@ -189,7 +189,7 @@ async fn closing_gives_everything_back_and_ends_what_waits() {
     let later = soon("later", client.lock("b").acquire()).await;
     assert_eq!(later.unwrap_err(), AcquireError::Closed);
     assert!(guard.release().await.is_err(), "it ended before");
-    drop(lost);
+    soon("lost", lost).await;
     soon("twice", client.close()).await;
 }
 
