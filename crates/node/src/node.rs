@@ -10,6 +10,7 @@ use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
 use conclave_wire::greeting::{Greeting, Role, VERSION};
 
+use crate::api::{self, ApiHandle, ApiLimits, Context};
 use crate::history::History;
 use crate::meters::Meters;
 use crate::shard::{self, Clock, Shard, ShardOptions};
@@ -28,6 +29,8 @@ pub struct Node {
     shard: Shard,
     meters: Arc<Meters>,
     thread: Option<JoinHandle<()>>,
+    /// Ends after the shard, when the node is dropped.
+    _gateway: ApiHandle,
 }
 
 impl Node {
@@ -77,6 +80,19 @@ impl Node {
             clock,
         })
         .map_err(system)?;
+        let context = Context {
+            cluster: options.cluster,
+            id: options.id,
+            shard: shard.clone(),
+            key: options.key,
+            meters: meters.clone(),
+            process,
+            limits: ApiLimits::default(),
+        };
+        let gateway = api::spawn(context, options.api).map_err(|error| {
+            shard.kill();
+            StartError::System(error.to_string())
+        })?;
         Ok(Self {
             id: options.id,
             peer,
@@ -84,6 +100,7 @@ impl Node {
             shard,
             meters,
             thread: Some(thread),
+            _gateway: gateway,
         })
     }
 
