@@ -37,7 +37,7 @@ async fn damaged_bytes_end_their_connection_only() {
     let mut seed = 1_u64;
     for length in [1_usize, 3, 4, 5, 40, 400, 4000] {
         let mut raw = Raw::connect(address);
-        let noise: Vec<u8> = std::iter::repeat_with(|| {
+        let noise = std::iter::repeat_with(|| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) as u8
         });

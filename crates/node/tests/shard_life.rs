@@ -55,8 +55,7 @@ async fn a_rolling_restart_loses_nothing() {
 }
 
 /// A clock whose wall jumps to and fro, and whose steady part leaps.
-fn jumping() -> conclave_node::shard::Clock {
-    let calls = AtomicU64::new(0);
+fn jumping(calls: Arc<AtomicU64>) -> conclave_node::shard::Clock {
     Arc::new(move || {
         let call = calls.fetch_add(1, Ordering::Relaxed);
         let now = conclave_client::clock::now();
@@ -81,14 +80,21 @@ fn jumping() -> conclave_node::shard::Clock {
 async fn a_clock_that_jumps_ends_nothing_but_leases() {
     let mut plan = plan(1);
     let options = plan.options(1, Path::new("unused"));
-    let node = Node::start_on(options, Box::new(Memory::default()), jumping()).unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let clock = jumping(calls.clone());
+    let node = Node::start_on(options, Box::new(Memory::default()), clock).unwrap();
     let driver = Driver::spawn(&plan.cluster, "me").unwrap();
-    for round in 0..40 {
-        let mut job = driver.begin(Work::Acquire(wish(&format!("a/{round}"))));
-        // Whatever it comes to: a wild clock may refuse anything, it must not break anything.
-        let wait = tokio::time::timeout(Duration::from_millis(200), job.next());
-        let _ = wait.await;
-    }
+    in_time("enough readings of the clock", async {
+        let mut round = 0;
+        while calls.load(Ordering::Relaxed) < 6000 {
+            let mut job = driver.begin(Work::Acquire(wish(&format!("a/{round}"))));
+            // Whatever it comes to: a wild clock may refuse anything, it must not break anything.
+            let wait = tokio::time::timeout(Duration::from_millis(200), job.next());
+            let _ = wait.await;
+            round += 1;
+        }
+    })
+    .await;
     let ended = tokio::time::timeout(Duration::from_millis(1), node.wait()).await;
     assert!(ended.is_err(), "the node ended: {ended:?}");
     common::state(&node).await;
