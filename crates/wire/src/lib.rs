@@ -19,3 +19,6 @@ pub mod span;
 pub use cluster::Cluster;
 pub use generated::api;
 pub use span::Span;
+
+#[cfg(test)]
+mod tests;

@@ -192,6 +192,12 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         waiting: Arc::new(Semaphore::new(context.limits.waiters)),
         stopping,
     });
+    let (shard, node_ended) = (app.shard.clone(), stop.clone());
+    tokio::spawn(async move {
+        // Why the node ended is told to whoever waits for it; without it there is no API.
+        let _ = shard.ended().await;
+        node_ended.send_replace(true);
+    });
     drop(entered);
     let thread = std::thread::Builder::new()
         .name("api".into())
