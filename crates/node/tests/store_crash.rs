@@ -40,14 +40,12 @@ fn batches_in(stored: Option<&Stored>, confirmed: u64) -> Option<u64> {
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
     let stat = format!("/proc/{}/stat", child.id());
-    while signal == Signal::STOP {
+    let stopped = || {
         let stat = fs::read_to_string(&stat).unwrap();
-        if stat
-            .rsplit_once(')')
-            .is_some_and(|(_, rest)| rest.starts_with(" T"))
-        {
-            break;
-        }
+        let state = stat.rsplit_once(')').map(|(_, rest)| rest.to_owned());
+        state.is_some_and(|state| state.starts_with(" T"))
+    };
+    while signal == Signal::STOP && !stopped() {
         thread::yield_now();
     }
 }
