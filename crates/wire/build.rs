@@ -11,8 +11,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let peer = protox::compile(["peer/v1/peer.proto"], [&root])?;
     tonic_prost_build::configure()
         .btree_map(".")
-        .build_client(false)
-        .build_server(false)
         .compile_fds(peer)?;
+
+    let public = ["conclave/v1/locks.proto", "conclave/v1/cluster.proto"];
+    let public = protox::compile(public, [&root])?;
+    // What carries a handle gets a `Debug` that does not show it.
+    let secret = ["Acquired", "KeepAliveRequest", "ReleaseRequest"];
+    tonic_prost_build::configure()
+        .btree_map(".")
+        .skip_debug(secret.map(|name| format!(".conclave.v1.{name}")))
+        .compile_fds(public)?;
     Ok(())
 }

@@ -1,4 +1,67 @@
-//! The client of a Conclave cluster: it asks the nodes of a quorum itself, one round trip per lock.
+//! The client of a Conclave cluster: it asks the nodes of a quorum itself, one round trip per
+//! lock.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use conclave_client::Client;
+//!
+//! let client = Client::connect(["http://127.0.0.1:7001", "http://127.0.0.1:7002"]).await?;
+//! let guard = client.lock("jobs/nightly").acquire().await?;
+//! tokio::select! {
+//!     () = guard.lost() => eprintln!("lost: stop at once"),
+//!     () = work(guard.token()) => {}
+//! }
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! # async fn work(_token: u64) {}
+//! ```
+//!
+//! What a [`Guard`] promises:
+//!
+//! - No conflicting holder is let in before [`Guard::lost`] fires, as long as this process runs.
+//! - A process that is stopped (a debugger, a full disk, a virtual machine that moves) cannot be
+//!   told anything. When it goes on, its lock may be another's. So hand [`Guard::token`] to what
+//!   the lock protects, and let a [`Fence`] there refuse whoever comes late.
+//!
+//! Locks are **not re-entrant**: whoever holds a lock exclusively and asks for it again waits for
+//! itself. Tasks that share a [`Client`] exclude each other like any others. Where a guard is at
+//! hand, [`LockRequest::while_holding`] turns that mistake into an error.
+//!
+//! Dropping the future of any call cancels it: a lock that came in just then is given back.
 
+mod acquire;
+mod client;
 pub mod clock;
+pub mod discover;
 pub mod driver;
+mod error;
+mod guard;
+mod request;
+
+pub use client::{Builder, Client, default_owner};
+pub use conclave_protocol::id::{Name, NodeId, Token};
+pub use conclave_protocol::lock::{Group, Mode, Refusal};
+pub use conclave_wire::Cluster;
+pub use error::{AcquireError, ConnectError, LostError};
+pub use guard::{Guard, GuardSet, Holding};
+pub use request::{LockAllRequest, LockRequest};
+
+/// The check at the resource that a lock protects: it refuses a holder once a later conflicting
+/// one was admitted.
+///
+/// Keep one per lock beside the data, and ask it before every change, under the same mutex or in
+/// the same transaction as the change itself. Holders of one group never refuse each other.
+///
+/// ```
+/// use conclave_client::{Fence, Group, Token};
+///
+/// let readers = Group::Shared;
+/// let writers = Group::Named(b"writers".as_slice().into());
+/// let mut fence = Fence::new();
+/// assert!(fence.admit(&readers, Token(7)));
+/// assert!(fence.admit(&writers, Token(9)));
+/// // A reader that slept through the change of groups comes too late.
+/// assert!(!fence.admit(&readers, Token(8)));
+/// ```
+pub use conclave_protocol::lock::Fence;

@@ -6,18 +6,28 @@
 //! | [`shard`] | its own | owns the machine, the connections and their timers |
 //! | [`journal`] | its own | writes records, many per sync |
 //! | [`api`] | its own runtime | gateway, HTTP, gRPC, metrics |
+//! | [`history`] | the shard's | notes every grant and its end, for the checkers |
 
 pub mod api;
+pub mod history;
 pub mod journal;
 pub mod meters;
+mod node;
 pub mod shard;
 pub mod store;
+mod twin;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
 
 use conclave_wire::Cluster;
+use conclave_wire::cluster::ClusterError;
 use conclave_wire::handle::Key;
+use thiserror::Error;
+
+pub use node::Node;
+
+use crate::store::StoreError;
 
 /// What a node needs to start.
 #[derive(Debug)]
@@ -38,4 +48,64 @@ pub struct Options {
     pub api: TcpListener,
     /// Writes every grant and its end with its time to this file, for the checkers.
     pub history: Option<PathBuf>,
+}
+
+/// Why a node cannot start, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StartError {
+    /// The cluster file cannot be.
+    #[error("the cluster file is wrong: {0}")]
+    Cluster(#[from] ClusterError),
+    /// The cluster has no such node.
+    #[error("node {id} is not in the cluster; its nodes are 1 to {nodes}")]
+    Id {
+        /// Which was asked for.
+        id: u32,
+        /// How many there are.
+        nodes: usize,
+    },
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another process serves as this node.
+    #[error("another process already serves as node {id} at {address}; stop one of them")]
+    Twin {
+        /// Which node.
+        id: u32,
+        /// Where it answers.
+        address: String,
+    },
+    /// The history cannot be written.
+    #[error("cannot open the history {path}: {problem}")]
+    History {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        problem: String,
+    },
+    /// The system gives no thread, socket or random number.
+    #[error("the system refuses what a node needs: {0}")]
+    System(String),
+}
+
+/// Why a node ended by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NodeError {
+    /// The disk failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system no longer tells about connections.
+    #[error("cannot wait for connections: {0}")]
+    Poll(String),
+    /// The history cannot be written.
+    #[error("cannot write the history {path}: {problem}; the node stops")]
+    History {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        problem: String,
+    },
+    /// A fault in this program.
+    #[error("a fault in this program ended the node: {0}; please report it")]
+    Panic(String),
 }

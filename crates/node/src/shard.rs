@@ -1,11 +1,42 @@
 //! The thread that owns the machine: connections, timers and steps.
+//!
+//! Others talk to it through a [`Shard`], which only queues commands and wakes the thread.
 
-use conclave_protocol::id::{Name, SessionId};
-use conclave_protocol::lock::LockView;
+mod conn;
+mod conns;
+mod door;
+mod peers;
+mod quiet;
+mod run;
 
-/// A handle to the shard's thread, for the API and for whoever started the node.
-#[derive(Clone, Debug)]
-pub struct Shard {}
+use std::fmt;
+use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use conclave_protocol::Now;
+use conclave_protocol::id::{Name, NodeId, RequestNo, SessionId};
+use conclave_protocol::lock::{Config, Label, LockView, Start};
+use conclave_wire::Cluster;
+use mio::{Poll, Waker};
+use tokio::sync::{oneshot, watch};
+
+use crate::NodeError;
+use crate::history::History;
+use crate::journal::Journal;
+use crate::meters::Meters;
+use crate::store::{Store, StoreError};
+use run::{Loop, Parts, WAKER};
+
+pub use conclave_protocol::lock::SessionView;
+
+/// The most labels that one [`Query::Labels`] answers.
+pub const LABELS_MAX: usize = 16_384;
+
+/// Reads both clocks.
+pub type Clock = Arc<dyn Fn() -> Now + Send + Sync>;
 
 /// Something to read from the machine.
 #[derive(Clone, Debug)]
@@ -14,7 +45,8 @@ pub enum Query {
     Overview,
     /// One lock.
     Lock(Name),
-    /// Locks whose name has this prefix: at most `limit`, from this cursor on.
+    /// Locks whose name has this prefix: at most `limit`, from this cursor on. A page may be
+    /// short, even empty, before the end.
     Locks {
         /// The prefix.
         prefix: Vec<u8>,
@@ -30,6 +62,8 @@ pub enum Query {
         /// How many at most.
         limit: usize,
     },
+    /// Owner and note of requests, at most [`LABELS_MAX`].
+    Labels(Vec<(SessionId, RequestNo)>),
 }
 
 /// The answer to a [`Query`].
@@ -52,21 +86,210 @@ pub enum Report {
     Locks(Vec<(Name, LockView)>, Option<u32>),
     /// To [`Query::Sessions`], with the next cursor if there is more.
     Sessions(Vec<SessionView>, Option<u32>),
+    /// To [`Query::Labels`], in its order; none for a request that is gone.
+    Labels(Vec<Option<Label>>),
 }
 
-/// A session as this node sees it.
-#[derive(Clone, Debug)]
-pub struct SessionView {
-    /// Its id.
-    pub session: SessionId,
-    /// Who owns it, for people.
-    pub owner: std::sync::Arc<str>,
-    /// Its TTL.
-    pub ttl: std::time::Duration,
-    /// Whether it is renewed by handles.
-    pub detached: bool,
-    /// How many requests it has here.
-    pub requests: usize,
-    /// How long ago it was renewed.
-    pub age: std::time::Duration,
+enum Command {
+    Inspect(Query, oneshot::Sender<Report>),
+    Drain,
+    Stop(Duration),
+    Kill,
+    Expire(SessionId),
+    Durable(Result<u64, StoreError>),
+    Resolved(NodeId, Result<std::net::SocketAddr, String>),
+}
+
+/// How the thread ended; none while it runs.
+pub(crate) type Ended = Option<Result<(), NodeError>>;
+
+/// What the handles and the thread share.
+struct Inner {
+    /// None once the thread has ended.
+    commands: Mutex<Option<Vec<Command>>>,
+    waker: Waker,
+}
+
+impl Inner {
+    fn tell(&self, command: Command) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(commands) = &mut *commands else {
+            return;
+        };
+        commands.push(command);
+        // One wake-up is enough for all that is queued.
+        if commands.len() == 1
+            && let Err(error) = self.waker.wake()
+        {
+            tracing::error!(%error, "cannot wake the shard; it looks by itself within a second");
+        }
+    }
+
+    fn take(&self) -> Vec<Command> {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Nothing is taken any more; those who wait for an answer learn it.
+    fn close(&self) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        *commands = None;
+    }
+}
+
+/// A handle to the shard's thread, for the API and for whoever started the node.
+#[derive(Clone)]
+pub struct Shard {
+    inner: Arc<Inner>,
+    ended: watch::Receiver<Ended>,
+}
+
+impl fmt::Debug for Shard {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Shard").finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    /// Reads from the machine; none if its thread has ended.
+    pub async fn inspect(&self, query: Query) -> Option<Report> {
+        let (answer, wait) = oneshot::channel();
+        self.inner.tell(Command::Inspect(query, answer));
+        wait.await.ok()
+    }
+
+    /// Takes no more requests and asks holders to move to other nodes.
+    pub fn drain(&self) {
+        self.inner.tell(Command::Drain);
+    }
+
+    /// Drains until nothing is held here, at most this long; then stops cleanly.
+    pub fn stop(&self, grace: Duration) {
+        self.inner.tell(Command::Stop(grace));
+    }
+
+    /// Ends at once, as a crash would.
+    pub fn kill(&self) {
+        self.inner.tell(Command::Kill);
+    }
+
+    /// Ends a session at once, as if it had expired.
+    pub fn expire(&self, session: SessionId) {
+        self.inner.tell(Command::Expire(session));
+    }
+
+    /// Waits until the thread has ended, and says why.
+    pub async fn ended(&self) -> Result<(), NodeError> {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(ended) => ended.clone().unwrap_or(Ok(())),
+            Err(_) => Err(NodeError::Panic("it left no word".to_owned())),
+        }
+    }
+}
+
+/// What a shard needs to start.
+pub struct ShardOptions {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What the machine runs with, made from the cluster.
+    pub config: Arc<Config>,
+    /// Which node this is.
+    pub id: NodeId,
+    /// This process: random, so that two with one id are told apart.
+    pub process: u128,
+    /// What the node finds when it starts.
+    pub start: Start,
+    /// Where its records go.
+    pub store: Box<dyn Store>,
+    /// Where peers and smart clients connect.
+    pub listener: TcpListener,
+    /// Connections that were already accepted there.
+    pub accepted: Vec<TcpStream>,
+    /// Where every grant and its end is noted.
+    pub history: Option<History>,
+    /// What operators ask about.
+    pub meters: Arc<Meters>,
+    /// The clocks.
+    pub clock: Clock,
+}
+
+impl fmt::Debug for ShardOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ShardOptions")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Starts the shard's thread and its journal.
+pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), WAKER)?;
+    let inner = Arc::new(Inner {
+        commands: Mutex::new(Some(Vec::new())),
+        waker,
+    });
+    options.listener.set_nonblocking(true)?;
+    let listener = mio::net::TcpListener::from_std(options.listener);
+    let journal = {
+        let inner = inner.clone();
+        let done = move |result| inner.tell(Command::Durable(result));
+        Journal::spawn(options.store, done, options.meters.clone())?
+    };
+    let (names, wanted) = mpsc::channel();
+    let found = inner.clone();
+    std::thread::Builder::new()
+        .name("resolve".to_owned())
+        .spawn(move || {
+            peers::resolve_all(&wanted, |node, address| {
+                found.tell(Command::Resolved(node, address));
+            });
+        })?;
+    let parts = Parts {
+        door: door::Door::new(
+            options.id,
+            options.process,
+            &options.cluster,
+            options.accepted,
+        ),
+        peers: peers::Peers::new(&options.cluster, names),
+        config: options.config,
+        id: options.id,
+        start: options.start,
+        seed: getrandom::u64().unwrap_or(options.process as u64),
+        clock: options.clock,
+        poll,
+        listener,
+        meters: options.meters,
+        inner: inner.clone(),
+        journal,
+        history: options.history,
+    };
+    let (tell, ended) = watch::channel(None);
+    let shared = inner.clone();
+    let thread = std::thread::Builder::new()
+        .name(format!("shard-{}", options.id))
+        .spawn(move || {
+            let result = catch_unwind(AssertUnwindSafe(|| run(parts)));
+            let result = result.unwrap_or_else(|panic| Err(NodeError::Panic(words(&*panic))));
+            if let Err(error) = &result {
+                tracing::error!(%error, "the node ends");
+            }
+            shared.close();
+            tell.send_replace(Some(result));
+        })?;
+    Ok((Shard { inner, ended }, thread))
+}
+
+fn run(parts: Parts) -> Result<(), NodeError> {
+    let mut it = Loop::new(parts).map_err(|error| NodeError::Poll(error.to_string()))?;
+    it.run()
+}
+
+/// What a panic said.
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without words".to_owned())
 }

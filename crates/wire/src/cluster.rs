@@ -5,7 +5,7 @@
 //! everything the protocol depends on, addresses excepted; two processes whose digests differ
 //! refuse each other, and [`differences`] says in words what differs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,12 @@ use crate::span::Span;
 pub const NODES_MAX: usize = 10_000;
 /// The most policies of a cluster.
 pub const POLICIES_MAX: usize = 1_000;
+/// The largest number of a configuration: the largest that TOML can say.
+pub const EPOCH_MAX: u64 = i64::MAX as u64;
+/// The most bytes of the quorum system's text form: a weight for each of the most nodes.
+pub const QUORUM_BYTES: usize = 1 << 17;
+/// The largest limit that can be set; none of them can be reached beyond it.
+const LIMIT_MAX: usize = 1_000_000_000;
 
 /// A cluster as its file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,9 +195,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster as a file.
+    /// The cluster as a file. It has to be one that [`check`](Self::check) accepts: TOML cannot
+    /// say every number.
     pub fn to_toml(&self) -> String {
-        toml::to_string_pretty(self).expect("invariant: a cluster has no maps that TOML cannot say")
+        toml::to_string_pretty(self).unwrap_or_else(|error| format!("# no cluster file: {error}\n"))
     }
 
     /// Checks what no type says: numbers, names, times, and that the quorum system can serve.
@@ -199,12 +206,24 @@ impl Cluster {
         if self.name.is_empty() || self.name.len() > 100 {
             return Err(wrong("name", "must have 1 to 100 bytes"));
         }
+        if self.epoch > EPOCH_MAX {
+            return Err(wrong("epoch", format!("must be at most {EPOCH_MAX}")));
+        }
+        if self.quorum.len() > QUORUM_BYTES {
+            let problem = format!("must have at most {QUORUM_BYTES} bytes");
+            return Err(wrong("quorum", problem));
+        }
         if self.nodes.is_empty() || self.nodes.len() > NODES_MAX {
             return Err(wrong("nodes", format!("must be 1 to {NODES_MAX} nodes")));
         }
         if self.policies.len() > POLICIES_MAX {
             return Err(wrong("policies", format!("must be at most {POLICIES_MAX}")));
         }
+        self.check_nodes()?;
+        self.config().map(drop)
+    }
+
+    fn check_nodes(&self) -> Result<(), ClusterError> {
         let mut seen = vec![false; self.nodes.len()];
         for node in &self.nodes {
             match seen.get_mut(node.id.wrapping_sub(1) as usize) {
@@ -226,7 +245,9 @@ impl Cluster {
                 let problem = format!("peer '{}' of node {} is not host:port", node.peer, node.id);
                 return Err(wrong("nodes", problem));
             }
-            if !node.api.starts_with("http://") && !node.api.starts_with("https://") {
+            let host = ["http://", "https://"];
+            let host = host.iter().find_map(|scheme| node.api.strip_prefix(scheme));
+            if host.is_none_or(str::is_empty) {
                 let problem = format!(
                     "api '{}' of node {} is not a URL; write http://host:port",
                     node.api, node.id
@@ -234,7 +255,7 @@ impl Cluster {
                 return Err(wrong("nodes", problem));
             }
         }
-        self.config().map(drop)
+        Ok(())
     }
 
     /// The node of this number, from 1.
@@ -281,7 +302,12 @@ impl Cluster {
             RestartText::Pause => Restart::Pause,
             RestartText::Durable => Restart::Durable,
         };
+        let mut prefixes = BTreeSet::new();
         for policy in &self.policies {
+            if !prefixes.insert(&policy.prefix) {
+                let problem = format!("prefix '{}' is given twice", policy.prefix);
+                return Err(wrong("policies", problem));
+            }
             config.policies.push(policy.parse(&config.limits)?);
         }
         config.id = ConfigId {
@@ -319,7 +345,8 @@ impl Cluster {
         let quorum = conclave_quorum::text::parse(&self.quorum)
             .map_or_else(|_| self.quorum.clone(), |spec| spec.to_string());
         tell("quorum", quorum);
-        tell("groups", self.groups.join(","));
+        // Quoted, so that one group with a comma in its name is not two.
+        tell("groups", format!("{:?}", self.groups));
         tell("restart", format!("{:?}", self.restart).to_lowercase());
         let usual = conclave_protocol::lock::Times::default();
         let pick = |given: Option<Span>, usual: Duration| given.map_or(usual, |span| span.0);
@@ -413,12 +440,11 @@ impl LimitsText {
     }
 
     fn apply(&self, mut limits: Limits) -> Result<Limits, ClusterError> {
-        let zero = self
-            .fields()
-            .into_iter()
-            .find(|(_, value)| *value == Some(0));
-        if let Some((field, _)) = zero {
-            return Err(wrong("limits", format!("{field} must be at least 1")));
+        let strange = |value: usize| value == 0 || value > LIMIT_MAX;
+        let mut fields = self.fields().into_iter();
+        if let Some((field, _)) = fields.find(|(_, value)| value.is_some_and(strange)) {
+            let problem = format!("{field} must be 1 to {LIMIT_MAX}");
+            return Err(wrong("limits", problem));
         }
         let sizes = [self.name_bytes, self.group_bytes];
         if sizes.into_iter().flatten().any(|bytes| bytes > 4096) {
@@ -506,6 +532,90 @@ mod tests {
         assert_eq!(Cluster::parse(&cluster.to_toml()), Ok(cluster));
     }
 
+    /// A cluster that says everything it can.
+    fn detailed() -> Cluster {
+        let span = |millis| Some(Span(Duration::from_millis(millis)));
+        let mut cluster = three();
+        cluster.quorum = "groups(majority(3), 2)".into();
+        cluster.groups = vec!["red".into(), "blue, \"or\" green".into()];
+        cluster.restart = RestartText::Durable;
+        cluster.times = Times {
+            link_ttl: span(1500),
+            heartbeat: span(100),
+            ttl_max: span(90_000),
+            ttl_min: span(50),
+        };
+        let limits = &mut cluster.limits;
+        for field in [
+            &mut limits.waiters_per_lock,
+            &mut limits.sessions_per_client,
+            &mut limits.locks_per_client,
+            &mut limits.connections,
+            &mut limits.locks,
+            &mut limits.name_bytes,
+            &mut limits.group_bytes,
+            &mut limits.together,
+        ] {
+            *field = Some(77);
+        }
+        cluster.policies.push(PolicyText {
+            prefix: "gpu/ü".into(),
+            max_inside: Some(4),
+            max_bypass: None,
+            protocol: None,
+        });
+        cluster
+    }
+
+    #[test]
+    fn files_and_json_say_everything() {
+        for cluster in [three(), detailed()] {
+            assert_eq!(cluster.check(), Ok(()));
+            let file = Cluster::parse(&cluster.to_toml()).unwrap();
+            assert_eq!(file, cluster);
+            let json = serde_json::to_string(&cluster).unwrap();
+            let told: Cluster = serde_json::from_str(&json).unwrap();
+            assert_eq!(told, cluster, "{json}");
+            assert_eq!(told.digest(), cluster.digest());
+        }
+        let config = detailed().config().unwrap();
+        assert_eq!(config.times.link_ttl, Duration::from_millis(1500));
+        assert_eq!(config.limits.queue, 77);
+        assert_eq!(config.restart, Restart::Durable);
+        assert_eq!(config.id.digest, detailed().digest());
+    }
+
+    #[test]
+    fn numbers_that_a_file_cannot_say_are_refused() {
+        let mut cluster = three();
+        cluster.epoch = u64::MAX;
+        assert!(
+            cluster
+                .check()
+                .unwrap_err()
+                .to_string()
+                .starts_with("epoch")
+        );
+        assert!(Cluster::parse(&cluster.to_toml()).is_err());
+        let mut cluster = three();
+        cluster.limits.locks = Some(usize::MAX);
+        assert!(
+            cluster
+                .check()
+                .unwrap_err()
+                .to_string()
+                .starts_with("limits")
+        );
+    }
+
+    #[test]
+    fn a_comma_does_not_make_two_groups_of_one() {
+        let (mut one, mut two) = (detailed(), detailed());
+        one.groups = vec!["a,b".into()];
+        two.groups = vec!["a".into(), "b".into()];
+        assert_ne!(one.digest(), two.digest());
+    }
+
     #[test]
     fn the_digest_covers_what_matters_and_not_addresses() {
         let one = three();
@@ -533,8 +643,12 @@ mod tests {
     #[test]
     fn each_wrong_field_is_named() {
         type Change = fn(&mut Cluster);
-        let cases: [(&str, Change); 9] = [
+        let cases: [(&str, Change); 13] = [
             ("name", |c| c.name.clear()),
+            ("nodes", |c| c.nodes.clear()),
+            ("nodes", |c| c.nodes[1].api = "http://".into()),
+            ("policies", |c| c.policies.push(c.policies[0].clone())),
+            ("quorum", |c| c.quorum = "compose(".repeat(10_000)),
             ("nodes", |c| c.nodes[1].id = 1),
             ("nodes", |c| c.nodes[1].id = 9),
             ("nodes", |c| c.nodes[1].peer = "nowhere".into()),

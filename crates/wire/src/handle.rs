@@ -108,7 +108,7 @@ fn put(out: &mut Vec<u8>, principal: &str, handle: &Handle) {
     pb::bytes(out, 1, principal.as_bytes());
     pb::message(out, 2, |out| put_config(out, &handle.config));
     pb::message(out, 3, |out| {
-        put_ask(out, &mut Writing::plain(), &handle.ask)
+        put_ask(out, &mut Writing::plain(), &handle.ask);
     });
     pb::fixed(out, 4, handle.token.0);
     pb::span(out, 5, handle.ttl);

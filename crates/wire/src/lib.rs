@@ -13,7 +13,12 @@ pub mod handle;
 mod parts;
 mod pb;
 pub mod record;
+mod secret;
 pub mod span;
 
 pub use cluster::Cluster;
+pub use generated::api;
 pub use span::Span;
+
+#[cfg(test)]
+mod tests;

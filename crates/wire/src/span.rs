@@ -43,7 +43,25 @@ impl<'de> Deserialize<'de> for Span {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn spans_come_back(nanos in any::<u64>(), unit in 0..4_u32) {
+            let nanos = nanos / 1000_u64.pow(unit) * 1000_u64.pow(unit);
+            let span = Span(Duration::from_nanos(nanos));
+            prop_assert_eq!(span.to_string().parse(), Ok(span));
+            let json = serde_json::to_string(&span).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Span>(&json).unwrap(), span, "{}", json);
+        }
+
+        #[test]
+        fn any_text_is_a_span_or_not(text in ".{0,30}") {
+            let _ = text.parse::<Span>();
+        }
+    }
 
     #[test]
     fn what_people_write_is_read_and_shown() {

@@ -486,6 +486,12 @@ impl Core {
             return;
         }
         for key in self.takers() {
+            // Whoever still uses it hears that it is gone before any node does.
+            if let Some(job) = self.jobs.get_mut(&key)
+                && !job.over
+            {
+                job.lose();
+            }
             self.step(ClientInput::Release(key));
         }
         self.stage = Stage::Closing;

@@ -47,6 +47,8 @@ pub enum Work {
     Keep(Box<Handle>),
     /// Release a handle.
     Finish(Box<Handle>),
+    /// Give up a handle that its caller never received.
+    Abandon(Box<Handle>),
 }
 
 impl Driver {
@@ -100,7 +102,7 @@ impl Driver {
     pub fn begin(&self, work: Work) -> Job {
         let kind = match work {
             Work::Acquire(_) | Work::AcquireAll(_) => Kind::Take,
-            Work::Keep(_) | Work::Finish(_) => Kind::Handle,
+            Work::Keep(_) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
         let key = self.owned.shared.with(|core| {
             let key = core.new_key();
@@ -114,6 +116,7 @@ impl Driver {
                     Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
                     Work::Keep(handle) => ClientInput::Keep(key, handle),
                     Work::Finish(handle) => ClientInput::Finish(key, handle),
+                    Work::Abandon(handle) => ClientInput::Abandon(key, handle),
                 });
                 core.send_soon();
             }
@@ -300,7 +303,7 @@ impl Drop for Job {
                 // A handle that nobody took: its lock would stay until its TTL.
                 if let ClientEvent::Handle(_, handle, _) = event {
                     let key = core.new_key();
-                    core.step(ClientInput::Finish(key, handle));
+                    core.step(ClientInput::Abandon(key, handle));
                 }
             }
             core.send_soon();

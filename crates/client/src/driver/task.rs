@@ -211,7 +211,12 @@ impl Future for Task {
 impl Drop for Task {
     /// Also when its runtime ends: nobody waits for a task that is gone.
     fn drop(&mut self) {
-        self.shared.with(Core::end);
+        self.shared.with(|core| {
+            // What was said leaves if it can at once: releases above all.
+            core.close();
+            core.write_all(None);
+            core.end();
+        });
         self.shared.ended.notify_waiters();
     }
 }

@@ -14,4 +14,11 @@ impl Quorums {
         let set = NodeSet::of(self.nodes(), known);
         self.family(mode).contains_quorum(&set)
     }
+
+    /// Whether these nodes together know of every hold: no quorum of any mode avoids them all.
+    pub fn informed_by(&self, nodes: impl IntoIterator<Item = NodeId>) -> bool {
+        let known = nodes.into_iter().map(NodeId::index);
+        let known = known.filter(|index| *index < self.nodes());
+        self.informs(&NodeSet::of(self.nodes(), known))
+    }
 }

@@ -1,0 +1,155 @@
+//! A client of one cluster.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_protocol::id::Name;
+use conclave_wire::Cluster;
+
+use crate::discover::{DiscoverError, discover};
+use crate::driver::Driver;
+use crate::error::ConnectError;
+use crate::request::{LockAllRequest, LockRequest};
+
+/// How long a hold outlives contact with the nodes unless the caller says otherwise.
+const TTL: Duration = Duration::from_secs(10);
+
+/// A client of a cluster. Clones share their connections; many tasks may use one at once.
+#[derive(Clone, Debug)]
+pub struct Client {
+    driver: Driver,
+    cluster: Arc<Cluster>,
+}
+
+impl Client {
+    /// A client of the cluster that any of these endpoints belongs to. Endpoints are the API URLs
+    /// of nodes.
+    pub async fn connect<I>(endpoints: I) -> Result<Self, ConnectError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        Self::builder().endpoints(endpoints).connect().await
+    }
+
+    /// A client with settings of its own.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Asks for a lock: exclusive unless said otherwise, with a TTL of ten seconds.
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> LockRequest {
+        LockRequest::new(self.driver.clone(), Name::new(name), self.ttl())
+    }
+
+    /// Asks for several locks together, all or none. Callers that hold nothing else never wait
+    /// for each other in a circle, whatever names they ask for.
+    pub fn lock_all<I>(&self, names: I) -> LockAllRequest
+    where
+        I: IntoIterator,
+        I::Item: AsRef<[u8]>,
+    {
+        let names = names.into_iter().map(Name::new);
+        LockAllRequest::new(self.driver.clone(), names.collect(), self.ttl())
+    }
+
+    fn ttl(&self) -> Duration {
+        let times = &self.driver.config().times;
+        TTL.clamp(times.ttl_min, times.ttl_max)
+    }
+
+    /// The cluster it works with.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// What runs below.
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Releases everything, waits until the nodes have heard it (a second at most), and ends.
+    /// Dropping all clones and guards does the same in the background.
+    pub async fn close(&self) {
+        self.driver.close().await;
+    }
+}
+
+/// Settings of a client.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    endpoints: Vec<String>,
+    owner: Option<String>,
+    cluster: Option<Cluster>,
+    file: Option<PathBuf>,
+}
+
+impl Builder {
+    /// Adds endpoints to learn the cluster from: API URLs of nodes.
+    #[must_use]
+    pub fn endpoints<I>(mut self, endpoints: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.endpoints.extend(endpoints.into_iter().map(Into::into));
+        self
+    }
+
+    /// The label by which people find its locks; otherwise user, host and process.
+    #[must_use]
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Takes the cluster from this description, and asks no endpoint.
+    #[must_use]
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.cluster = Some(cluster);
+        self
+    }
+
+    /// Takes the cluster from this file, and asks no endpoint.
+    #[must_use]
+    pub fn cluster_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Makes the client. Connections to nodes open when they are first needed.
+    pub async fn connect(self) -> Result<Client, ConnectError> {
+        let cluster = match (self.cluster, self.file) {
+            (Some(cluster), _) => cluster,
+            (None, Some(path)) => read(&path)?,
+            (None, None) if self.endpoints.is_empty() => {
+                return Err(DiscoverError::NoEndpoints.into());
+            }
+            (None, None) => discover(&self.endpoints).await?,
+        };
+        let owner = self.owner.unwrap_or_else(default_owner);
+        let driver = Driver::spawn(&cluster, &owner)?;
+        Ok(Client {
+            driver,
+            cluster: Arc::new(cluster),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Cluster, ConnectError> {
+    let text = std::fs::read_to_string(path).map_err(|error| ConnectError::File {
+        path: path.display().to_string(),
+        error,
+    })?;
+    Ok(Cluster::parse(&text)?)
+}
+
+/// User, host and process, as far as they are known.
+pub fn default_owner() -> String {
+    let user = std::env::var("USER").unwrap_or_else(|_| "someone".to_owned());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::env::var("HOSTNAME"))
+        .unwrap_or_else(|_| "somewhere".to_owned());
+    format!("{user}@{} pid {}", host.trim(), std::process::id())
+}

@@ -1,0 +1,138 @@
+//! How a client learns what the cluster is: any node tells, at the URL of its API.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use conclave_wire::Cluster;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use thiserror::Error;
+use tokio::task::JoinSet;
+
+/// The most bytes of a cluster's description.
+const BODY_MAX: usize = 4 << 20;
+/// How long one endpoint may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The most endpoints that are tried.
+const ENDPOINTS_MAX: usize = 64;
+
+/// Why no endpoint told about its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DiscoverError {
+    /// None was given.
+    #[error("no endpoints given; name the API URLs of some nodes, as in http://host:port")]
+    NoEndpoints,
+    /// None answered as it should.
+    #[error("no endpoint told about its cluster{}", listed(.0))]
+    NoAnswer(Vec<(String, String)>),
+}
+
+/// Asks all endpoints at once and takes the first good answer. Endpoints are API URLs; `http://`
+/// may be left out, and one text may name several, separated by commas.
+pub async fn discover<I>(endpoints: I) -> Result<Cluster, DiscoverError>
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    let mut asks = JoinSet::new();
+    for text in endpoints {
+        for endpoint in text.as_ref().split(',').map(str::trim) {
+            if !endpoint.is_empty() && asks.len() < ENDPOINTS_MAX {
+                let endpoint = endpoint.to_owned();
+                asks.spawn(async move {
+                    let asked = tokio::time::timeout(PATIENCE, ask(&endpoint)).await;
+                    let told = asked.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+                    (endpoint, told)
+                });
+            }
+        }
+    }
+    if asks.is_empty() {
+        return Err(DiscoverError::NoEndpoints);
+    }
+    let mut troubles = Vec::new();
+    while let Some(asked) = asks.join_next().await {
+        match asked {
+            Ok((_, Ok(cluster))) => return Ok(cluster),
+            Ok((endpoint, Err(trouble))) => troubles.push((endpoint, trouble)),
+            // The runtime is ending; the others may still answer.
+            Err(_) => {}
+        }
+    }
+    troubles.sort();
+    Err(DiscoverError::NoAnswer(troubles))
+}
+
+async fn ask(endpoint: &str) -> Result<Cluster, String> {
+    let url = url(endpoint)?;
+    let client: Client<HttpConnector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).build_http();
+    let response = client.get(url).await.map_err(|error| causes(&error))?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
+    let body = body.map_err(|error| causes(error.as_ref()))?.to_bytes();
+    if status != StatusCode::OK {
+        return Err(format!("it answered {status}; is this the API of a node?"));
+    }
+    let cluster: Cluster = serde_json::from_slice(&body)
+        .map_err(|error| format!("its answer is not a cluster ({error}); is this a node?"))?;
+    cluster
+        .check()
+        .map_err(|error| format!("the cluster it tells about is wrong: {error}"))?;
+    Ok(cluster)
+}
+
+fn url(endpoint: &str) -> Result<Uri, String> {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
+    if scheme != "http" {
+        return Err(format!(
+            "'{scheme}' is not spoken here; write http://host:port"
+        ));
+    }
+    let rest = rest.trim_end_matches('/');
+    let url = format!("http://{rest}/v1/cluster").parse();
+    url.map_err(|error| format!("not a URL ({error}); write http://host:port"))
+}
+
+/// An error with what lies below it: the outermost alone often says nothing.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(cause) = inner {
+        let _ = write!(text, ": {cause}");
+        inner = cause.source();
+    }
+    text
+}
+
+fn listed(troubles: &[(String, String)]) -> String {
+    let mut text = String::new();
+    for (endpoint, trouble) in troubles {
+        let _ = write!(text, "; {endpoint}: {trouble}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_urls_or_hosts() {
+        for endpoint in [
+            "127.0.0.1:80",
+            "http://127.0.0.1:80",
+            "http://127.0.0.1:80/",
+        ] {
+            let url = url(endpoint).unwrap().to_string();
+            assert_eq!(url, "http://127.0.0.1:80/v1/cluster");
+        }
+        for endpoint in ["https://h:1", "h o s t", "http://"] {
+            assert!(url(endpoint).is_err(), "{endpoint}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What can go wrong, and what helps.
+
+use std::fmt::Write;
+
+use conclave_protocol::id::{Name, NodeId};
+use conclave_protocol::lock::Refusal;
+use conclave_wire::cluster::ClusterError;
+use thiserror::Error;
+
+use crate::discover::DiscoverError;
+
+/// Why a client could not be made.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// No node told about its cluster.
+    #[error(transparent)]
+    Discover(#[from] DiscoverError),
+    /// The cluster file cannot be read.
+    #[error("cannot read the cluster file {path}: {error}")]
+    File {
+        /// Which file.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The description of the cluster makes no sense.
+    #[error("the cluster file is wrong: {0}")]
+    Cluster(#[from] ClusterError),
+}
+
+/// Why a lock was not acquired.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The time was up before the lock was free.
+    #[error("not acquired in time{}; ask again or wait longer", behind(*position))]
+    TimedOut {
+        /// The last place in the queue that was heard of: how many were before it.
+        position: Option<u32>,
+    },
+    /// Too few nodes can be reached.
+    #[error(
+        "no quorum: {reachable} of {nodes} nodes can be reached{}; start or reconnect them",
+        listed(troubles)
+    )]
+    NoQuorum {
+        /// How many nodes are connected.
+        reachable: usize,
+        /// How many there are.
+        nodes: usize,
+        /// What went wrong with the others.
+        troubles: Vec<(NodeId, String)>,
+    },
+    /// A node or this client refused the request.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    /// The request was made while holding the same lock: it would wait for itself.
+    #[error("'{name}' is held already, and locks are not re-entrant; use the guard at hand")]
+    AlreadyHeld {
+        /// Which lock.
+        name: Name,
+    },
+    /// The client was closed, or its runtime ended.
+    #[error("the client is closed; connect again")]
+    Closed,
+}
+
+/// The lock was lost before it was released: others may have been inside meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{name}' was lost before it was released; what was done last may need a look")]
+pub struct LostError {
+    /// Which lock.
+    pub name: Name,
+}
+
+fn behind(position: Option<u32>) -> String {
+    match position {
+        None => String::new(),
+        Some(0) => ", next in the queue".to_owned(),
+        Some(count) => format!(", {count} before it in the queue"),
+    }
+}
+
+fn listed(troubles: &[(NodeId, String)]) -> String {
+    const SHOWN: usize = 5;
+    let mut text = String::new();
+    for (node, trouble) in troubles.iter().take(SHOWN) {
+        let _ = write!(text, "; {node}: {trouble}");
+    }
+    if troubles.len() > SHOWN {
+        let _ = write!(text, "; and {} more", troubles.len() - SHOWN);
+    }
+    text
+}

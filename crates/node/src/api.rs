@@ -1,1 +1,0 @@
-//! The gateway and everything else on the API port.

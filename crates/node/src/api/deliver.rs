@@ -1,0 +1,221 @@
+//! An answer that gives a lock away must arrive. From the moment a handle exists until its answer
+//! was handed to the operating system, a [`Guard`] goes with it; if it is dropped on the way, the
+//! lock is released.
+//!
+//! The way: the handler's future, the response and its body, the list of the connection
+//! ([`Deliveries`]) when the body is written to hyper's buffer, and its end when the connection
+//! was flushed ([`Wire`]).
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use conclave_client::driver::{Driver, Work};
+use conclave_protocol::Instant;
+use conclave_protocol::lock::Handle;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// When a request arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived(pub(crate) Instant);
+
+/// Gives up a handle whose answer did not reach its caller.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    armed: Option<(Driver, Box<Handle>)>,
+}
+
+impl Guard {
+    pub(crate) fn new(driver: Driver, handle: Box<Handle>) -> Self {
+        Self {
+            armed: Some((driver, handle)),
+        }
+    }
+
+    /// The answer is on its way.
+    fn disarm(mut self) {
+        self.armed = None;
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some((driver, handle)) = self.armed.take() {
+            drop(driver.begin(Work::Abandon(handle)));
+        }
+    }
+}
+
+/// The guards of answers that are in a connection's buffer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deliveries(Arc<Mutex<Vec<Guard>>>);
+
+impl Deliveries {
+    /// The guard's answer was put into the buffer.
+    pub(crate) fn add(&self, guard: Guard) {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push(guard);
+    }
+
+    fn take(&self) -> Vec<Guard> {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut list)
+    }
+}
+
+/// A guard on its way from a handler to the connection, in the extensions of a response.
+#[derive(Clone, Debug)]
+pub(crate) struct Escort(Arc<Mutex<Option<Guard>>>);
+
+impl Escort {
+    pub(crate) fn new(guard: Guard) -> Self {
+        Self(Arc::new(Mutex::new(Some(guard))))
+    }
+
+    fn take(&self) -> Option<Guard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Puts the guard of a response, if it has one, into its body.
+pub(crate) fn escorted(response: Response, deliveries: &Deliveries) -> Response {
+    let Some(escort) = response.extensions().get::<Escort>().cloned() else {
+        return response;
+    };
+    let Some(guard) = escort.take() else {
+        return response;
+    };
+    let deliveries = deliveries.clone();
+    response.map(|body| {
+        Body::new(Escorted {
+            body,
+            guard: Some(guard),
+            deliveries,
+        })
+    })
+}
+
+/// A body that hands its guard to the connection when it is first read.
+struct Escorted {
+    body: Body,
+    guard: Option<Guard>,
+    deliveries: Deliveries,
+}
+
+impl HttpBody for Escorted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(_))) = &frame
+            && let Some(guard) = self.guard.take()
+        {
+            self.deliveries.add(guard);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection that knows when what was put into its buffer has left, and that ends if no
+/// request comes on it in time.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: TcpStream,
+    deliveries: Deliveries,
+    /// Until the first request has come.
+    patience: Option<Pin<Box<Sleep>>>,
+    greeted: Arc<AtomicBool>,
+}
+
+impl Wire {
+    pub(crate) fn new(
+        stream: TcpStream,
+        deliveries: Deliveries,
+        patience: std::time::Duration,
+        greeted: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            stream,
+            deliveries,
+            patience: Some(Box::pin(tokio::time::sleep(patience))),
+            greeted,
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        drop(self.deliveries.take());
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.patience.is_some() && self.greeted.load(Ordering::Relaxed) {
+            self.patience = None;
+        }
+        let patience = self.patience.as_mut();
+        if patience.is_some_and(|patience| patience.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes when its own buffer is empty: every answer in it has left.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = &flushed {
+            self.deliveries.take().into_iter().for_each(Guard::disarm);
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

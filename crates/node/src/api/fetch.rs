@@ -1,0 +1,87 @@
+//! Asks other nodes for what they know, over their API.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use conclave_protocol::id::NodeId;
+use conclave_wire::Cluster;
+use futures_util::StreamExt;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+
+/// How long another node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The most bytes of an answer.
+const ANSWER_MAX: usize = 16 << 20;
+/// How many nodes are asked at once.
+const AT_ONCE: usize = 64;
+
+/// A client of the other nodes' API.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetch {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    /// All nodes but this one.
+    others: Vec<(NodeId, String)>,
+}
+
+impl Fetch {
+    pub(crate) fn new(cluster: &Cluster, id: u32) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(PATIENCE));
+        connector.set_nodelay(true);
+        let others = cluster.nodes.iter().filter(|node| node.id != id);
+        Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            others: others.map(|node| (node.node(), node.api.clone())).collect(),
+        }
+    }
+
+    /// Asks all other nodes the same, and tells what each said or why it did not.
+    pub(crate) async fn all<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Vec<(NodeId, Result<T, String>)> {
+        let asked = self.others.clone().into_iter().map(|(node, api)| {
+            let (fetch, path) = (self.clone(), path.to_owned());
+            async move {
+                let answer = tokio::time::timeout(PATIENCE, fetch.one(&api, &path)).await;
+                let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+                (node, answer)
+            }
+        });
+        futures_util::stream::iter(asked)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    async fn one<T: DeserializeOwned>(&self, api: &str, path: &str) -> Result<T, String> {
+        if api.starts_with("https:") {
+            return Err("nodes do not ask each other over https".to_owned());
+        }
+        let url = format!("{}{path}", api.trim_end_matches('/'));
+        let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
+        let answer = self
+            .client
+            .get(url)
+            .await
+            .map_err(|error| because(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        // Not being ready is told with another status and the same body.
+        serde_json::from_slice(&body).map_err(|_| format!("answered {status}"))
+    }
+}
+
+/// An error with what caused it, which says more.
+fn because(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,335 @@
+//! Takes, renews and releases locks for thin clients. The gateway keeps nothing about a held
+//! lock: its caller has a handle, and any gateway can go on with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_client::clock;
+use conclave_client::driver::{Job, Work};
+use conclave_protocol::Instant;
+use conclave_protocol::id::{Name, SessionId};
+use conclave_protocol::lock::{Acquire, ClientEvent, Ended, Handle, Mode};
+use conclave_wire::handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Interval;
+
+use super::App;
+use super::answer::Answer;
+use super::deliver::Guard;
+use super::errors::{Failure, InTheWay};
+use super::look::label;
+
+/// How long a lock lasts if its caller does not say.
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+/// How many TTLs a caller may wait in one request.
+const WAIT_TTLS: u32 = 100;
+/// How long a try waits for answers of the nodes.
+const TRY_WAIT: Duration = Duration::from_secs(2);
+/// How long a waiting request lives without a quorum of nodes in reach.
+const LOST_SIGHT: u32 = 3;
+/// How often that is looked at.
+const CHECK: Duration = Duration::from_secs(1);
+/// How often, and how many times, a renewal is tried again while another one is under way.
+const RENEW_AGAIN: (Duration, u32) = (Duration::from_millis(20), 100);
+
+/// What a thin client asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) name: Name,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    /// How long to wait; zero is a try.
+    pub(crate) wait: Option<Duration>,
+    /// The caller's name for this acquisition, so that a retry does not exclude itself.
+    pub(crate) id: Option<String>,
+    /// Who asks, for people.
+    pub(crate) owner: String,
+    pub(crate) note: Option<Vec<u8>>,
+}
+
+/// A lock that was taken, and the guard that goes with the answer.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) answer: Answer,
+    pub(crate) guard: Guard,
+}
+
+/// An acquisition under way. Dropping it cancels it.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    app: Arc<App>,
+    job: Job,
+    name: Name,
+    mode: Mode,
+    principal: String,
+    arrived: Instant,
+    position: Option<u32>,
+    check: Interval,
+    /// How many checks in a row found no quorum.
+    blind: u32,
+    stopping: tokio::sync::watch::Receiver<bool>,
+    _waiting: Waiting,
+}
+
+/// What an attempt tells next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The place in the queue.
+    Position(u32),
+    /// It is over.
+    Over(Result<Taken, Failure>),
+}
+
+/// What ends a wait for news.
+enum Happened {
+    Event(Option<ClientEvent>),
+    Tick,
+    Stop,
+}
+
+/// One of the requests that may wait at a time.
+#[derive(Debug)]
+struct Waiting {
+    app: Arc<App>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.app.meters.waiters.dec();
+    }
+}
+
+impl App {
+    /// Begins to take a lock.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        arrived: Instant,
+        principal: &str,
+        wish: Wish,
+    ) -> Result<Attempt, Failure> {
+        let max = wish.ttl.saturating_mul(WAIT_TTLS);
+        let wait = wish.wait.unwrap_or(max);
+        if wait > max {
+            return Err(Failure::WaitTooLong { max });
+        }
+        let stopping = self.stopping.clone();
+        if *stopping.borrow() {
+            return Err(Failure::NotReady("stopping".to_owned()));
+        }
+        let permit = self.waiting.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| Failure::TooManyWaiters)?;
+        self.meters.waiters.inc();
+        let waiting = Waiting {
+            app: self.clone(),
+            _permit: permit,
+        };
+        let attempt = wait.is_zero();
+        let patience = if attempt { TRY_WAIT } else { wait };
+        let mut acquire = Acquire::new(wish.name.clone(), wish.mode.clone(), wish.ttl);
+        acquire.attempt = attempt;
+        acquire.deadline = Some(clock::now().mono + patience);
+        acquire.detach = Some(match &wish.id {
+            Some(id) => (
+                handle::session_of(principal, wish.name.bytes(), id.as_bytes()),
+                true,
+            ),
+            None => (SessionId(random()?), false),
+        });
+        acquire.note = wish.note.map(Into::into);
+        acquire.owner = Some(label(&wish.owner, self.config.limits.owner_bytes));
+        let mut check = tokio::time::interval(CHECK);
+        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        Ok(Attempt {
+            job: self.driver.begin(Work::Acquire(acquire)),
+            app: self.clone(),
+            name: wish.name,
+            mode: wish.mode,
+            principal: principal.to_owned(),
+            arrived,
+            position: None,
+            check,
+            blind: 0,
+            stopping,
+            _waiting: waiting,
+        })
+    }
+
+    /// Renews a handle.
+    pub(crate) async fn keep(
+        &self,
+        arrived: Instant,
+        principal: &str,
+        text: &str,
+    ) -> Result<Answer, Failure> {
+        let handle = Box::new(handle::open(&self.key, principal, text)?);
+        for _ in 0..RENEW_AGAIN.1 {
+            match self.keep_once(handle.clone()).await? {
+                Some((handle, until)) => {
+                    return Ok(self.answer(principal, &handle, arrived, until));
+                }
+                None => tokio::time::sleep(RENEW_AGAIN.0).await,
+            }
+        }
+        Err(Failure::Renewing)
+    }
+
+    /// Renews a handle; none if another renewal is under way.
+    async fn keep_once(
+        &self,
+        handle: Box<Handle>,
+    ) -> Result<Option<(Box<Handle>, Instant)>, Failure> {
+        let mut job = self.driver.begin(Work::Keep(handle));
+        loop {
+            match job.next().await {
+                Some(ClientEvent::Handle(_, handle, until)) => return Ok(Some((handle, until))),
+                Some(ClientEvent::Ended(_, ended)) => {
+                    return match ended {
+                        Ended::Busy => Ok(None),
+                        // Too few answers: nobody can tell whether the lock is lost.
+                        Ended::TimedOut => Err(self.no_quorum()),
+                        Ended::Refused(why) => Err(Failure::Refused(why)),
+                        Ended::NotHeld | Ended::Released | Ended::Cancelled => Err(Failure::Lost),
+                    };
+                }
+                Some(ClientEvent::Lost(..)) => return Err(Failure::Lost),
+                Some(_) => {}
+                None => return Err(Failure::NotReady("stopping".to_owned())),
+            }
+        }
+    }
+
+    /// Releases a handle, also one that is not held any more.
+    pub(crate) async fn release(&self, principal: &str, text: &str) -> Result<(), Failure> {
+        let handle = Box::new(handle::open(&self.key, principal, text)?);
+        let mut job = self.driver.begin(Work::Finish(handle));
+        loop {
+            match job.next().await {
+                Some(ClientEvent::Ended(..)) => return Ok(()),
+                Some(_) => {}
+                None => return Err(Failure::NotReady("stopping".to_owned())),
+            }
+        }
+    }
+
+    fn answer(&self, principal: &str, handle: &Handle, arrived: Instant, until: Instant) -> Answer {
+        Answer {
+            handle: handle::seal(&self.key, principal, handle),
+            token: handle.token.0,
+            group: handle.ask.group().to_string(),
+            arrived,
+            until,
+            times: self.config.times,
+        }
+    }
+
+    /// Whether a quorum of nodes for this mode is in reach.
+    fn sees_quorum(&self, mode: &Mode) -> bool {
+        let reachable = self.driver.reachable();
+        self.config.quorums.served_by(mode, reachable)
+    }
+
+    fn no_quorum(&self) -> Failure {
+        let troubles = self.driver.troubles().into_iter();
+        let troubles = troubles.map(|(node, why)| format!("{node}: {why}"));
+        Failure::NoQuorum {
+            troubles: troubles.take(8).collect(),
+        }
+    }
+}
+
+impl Attempt {
+    pub(crate) fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// What happens next.
+    pub(crate) async fn next(&mut self) -> Step {
+        loop {
+            let happened = tokio::select! {
+                event = self.job.next() => Happened::Event(event),
+                _ = self.check.tick() => Happened::Tick,
+                _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+            };
+            let event = match happened {
+                Happened::Event(event) => event,
+                Happened::Tick => match self.look() {
+                    Some(failure) => return Step::Over(Err(failure)),
+                    None => continue,
+                },
+                Happened::Stop => None,
+            };
+            match event {
+                Some(ClientEvent::Position(_, position)) => {
+                    if self.position.replace(position) != Some(position) {
+                        return Step::Position(position);
+                    }
+                }
+                Some(ClientEvent::Handle(_, handle, until)) => {
+                    return Step::Over(self.taken(handle, until));
+                }
+                Some(ClientEvent::Ended(_, ended)) => {
+                    return Step::Over(Err(self.failure(ended).await));
+                }
+                Some(ClientEvent::Lost(..)) => return Step::Over(Err(Failure::TooLate)),
+                Some(_) => {}
+                None => {
+                    let why = "stopping".to_owned();
+                    return Step::Over(Err(Failure::NotReady(why)));
+                }
+            }
+        }
+    }
+
+    /// Waits until it is over.
+    pub(crate) async fn over(mut self) -> Result<Taken, Failure> {
+        loop {
+            if let Step::Over(result) = self.next().await {
+                return result;
+            }
+        }
+    }
+
+    fn taken(&self, handle: Box<Handle>, until: Instant) -> Result<Taken, Failure> {
+        let answer = self
+            .app
+            .answer(&self.principal, &handle, self.arrived, until);
+        let guard = Guard::new(self.app.driver.clone(), handle);
+        // With nothing left the guard is dropped here, which releases.
+        if answer.times(clock::now().mono).is_none() {
+            return Err(Failure::TooLate);
+        }
+        Ok(Taken { answer, guard })
+    }
+
+    async fn failure(&self, ended: Ended) -> Failure {
+        match ended {
+            Ended::TimedOut if !self.app.sees_quorum(&self.mode) => self.app.no_quorum(),
+            Ended::TimedOut | Ended::Busy => {
+                let way = self.app.in_the_way(&self.name, self.position).await;
+                Failure::NotAcquired(Box::new(way))
+            }
+            Ended::Refused(why) => Failure::Refused(why),
+            Ended::Cancelled if self.app.driver.is_hopeless() => self.app.no_quorum(),
+            Ended::NotHeld | Ended::Released => Failure::TooLate,
+            Ended::Cancelled => Failure::NotAcquired(Box::new(InTheWay::default())),
+        }
+    }
+
+    /// Gives up when no quorum has been in reach for a while: another node may do better.
+    fn look(&mut self) -> Option<Failure> {
+        if self.app.sees_quorum(&self.mode) {
+            self.blind = 0;
+            return None;
+        }
+        self.blind += 1;
+        (self.blind > LOST_SIGHT).then(|| self.app.no_quorum())
+    }
+}
+
+fn random() -> Result<u128, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Failure::NotReady("without random numbers from its system".to_owned()))?;
+    Ok(u128::from_le_bytes(bytes))
+}

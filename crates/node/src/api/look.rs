@@ -1,0 +1,266 @@
+//! Reads locks and sessions: of this node in bounded pages, of all nodes by asking them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use conclave_protocol::id::{Name, NodeId};
+use conclave_protocol::lock::LockView;
+use serde::{Deserialize, Serialize};
+
+use super::App;
+use super::errors::{Failure, InTheWay};
+use super::path::encode;
+use super::text::Text;
+use super::views::{ENTRIES_MAX, Entry, Local, Merged, is_partial, merge, told};
+use crate::shard::{Query, Report};
+
+/// The most locks of one answer.
+pub(crate) const LOCKS_MAX: usize = 1000;
+/// The most requests of one lock in a list.
+const LISTED_MAX: usize = 32;
+/// The most pages that one list reads: about a million locks.
+const PAGES_MAX: usize = 256;
+
+/// Answers of all nodes, and who did not answer.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Whole<T> {
+    #[serde(flatten)]
+    pub(crate) what: T,
+    /// Whether the nodes that did not answer may know of holders that are missing here.
+    pub(crate) partial: bool,
+    /// The nodes that did not answer, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) silent: Vec<Silent>,
+}
+
+/// A node that did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Silent {
+    pub(crate) node: u32,
+    pub(crate) why: String,
+}
+
+/// A page of locks of one node, in the order of their names.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct LocalPage {
+    pub(crate) locks: Vec<Local>,
+    /// Whether there are more.
+    pub(crate) more: bool,
+    /// Whether some were not looked at, because there are too many.
+    pub(crate) cut: bool,
+}
+
+/// A page of locks of all nodes, in the order of their names.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Page {
+    pub(crate) locks: Vec<Merged>,
+    /// What to give as `cursor` for the next page; none at the end.
+    pub(crate) next: Option<String>,
+}
+
+/// What a list is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct ListQuery {
+    pub(crate) prefix: Vec<u8>,
+    /// Only names after this one.
+    pub(crate) after: Option<Vec<u8>>,
+    pub(crate) limit: usize,
+}
+
+impl App {
+    /// Reads something from the machine.
+    pub(crate) async fn inspect(&self, query: Query) -> Result<Report, Failure> {
+        let report = self.shard.inspect(query).await;
+        report.ok_or_else(|| Failure::NotReady("stopped".to_owned()))
+    }
+
+    /// A lock as this node sees it.
+    pub(crate) async fn local_lock(&self, name: &Name) -> Result<Local, Failure> {
+        let view = match self.inspect(Query::Lock(name.clone())).await? {
+            Report::Lock(Some(view)) => view,
+            _ => LockView::default(),
+        };
+        self.local(name, &view, ENTRIES_MAX).await
+    }
+
+    async fn local(&self, name: &Name, view: &LockView, max: usize) -> Result<Local, Failure> {
+        let told = told(view, max);
+        let of = told
+            .iter()
+            .map(|entry| (entry.ask.session, entry.ask.request));
+        let labels = match told.is_empty() {
+            true => Vec::new(),
+            false => match self.inspect(Query::Labels(of.collect())).await? {
+                Report::Labels(labels) => labels,
+                _ => Vec::new(),
+            },
+        };
+        let label = |place: usize| labels.get(place).and_then(Option::as_ref);
+        let entries = told.iter().enumerate();
+        Ok(Local {
+            name: Text(name.bytes().to_vec()),
+            entries: entries
+                .map(|(place, entry)| Entry::new(entry, label(place)))
+                .collect(),
+            omitted: view.entries.len() - told.len(),
+        })
+    }
+
+    /// A lock as all nodes see it.
+    pub(crate) async fn whole_lock(&self, name: &Name) -> Result<Whole<Merged>, Failure> {
+        let path = format!("/v1/locks/{}?local=true", encode(name.bytes()));
+        let (own, others) = tokio::join!(self.local_lock(name), self.fetch.all::<Local>(&path));
+        let (answers, silent) = self.sort(own?, others);
+        let (name, quiet) = (Text(name.bytes().to_vec()), self.quiet(&silent));
+        let merged = merge(&self.config.quorums, name, &answers, &quiet);
+        Ok(self.whole(merged, &answers, silent))
+    }
+
+    /// Who is in the way of a request, as far as can be told quickly.
+    pub(crate) async fn in_the_way(&self, name: &Name, position: Option<u32>) -> InTheWay {
+        let Ok(whole) = self.whole_lock(name).await else {
+            return InTheWay::default();
+        };
+        let before = whole.what.holders.len() + whole.what.waiters.len();
+        InTheWay {
+            position: position.unwrap_or(u32::try_from(before).unwrap_or(u32::MAX)),
+            holders: whole.what.holders,
+        }
+    }
+
+    /// Locks of this node in the order of their names.
+    pub(crate) async fn local_locks(&self, query: &ListQuery) -> Result<LocalPage, Failure> {
+        // The machine keeps no order: the smallest names of all pages are kept while reading.
+        let mut best: BTreeMap<Name, LockView> = BTreeMap::new();
+        let mut page = LocalPage::default();
+        let mut from = 0;
+        for number in 0.. {
+            let ask = Query::Locks {
+                prefix: query.prefix.clone(),
+                from,
+                limit: LOCKS_MAX,
+            };
+            let Report::Locks(some, next) = self.inspect(ask).await? else {
+                break;
+            };
+            for (name, view) in some {
+                let after = query.after.as_deref();
+                if after.is_some_and(|after| name.bytes() <= after) {
+                    continue;
+                }
+                best.insert(name, view);
+                if best.len() > query.limit {
+                    page.more = true;
+                    best.pop_last();
+                }
+            }
+            match next {
+                Some(next) if number + 1 < PAGES_MAX => from = next,
+                Some(_) => {
+                    page.cut = true;
+                    break;
+                }
+                None => break,
+            }
+        }
+        for (name, view) in best {
+            page.locks.push(self.local(&name, &view, LISTED_MAX).await?);
+        }
+        Ok(page)
+    }
+
+    /// Locks of all nodes in the order of their names.
+    pub(crate) async fn whole_locks(&self, query: &ListQuery) -> Result<Whole<Page>, Failure> {
+        let mut path = format!(
+            "/v1/locks?local=true&limit={}&prefix={}",
+            query.limit,
+            encode(&query.prefix)
+        );
+        if let Some(after) = &query.after {
+            path.push_str("&cursor=");
+            path.push_str(&encode(after));
+        }
+        let own = self.local_locks(query);
+        let (own, others) = tokio::join!(own, self.fetch.all::<LocalPage>(&path));
+        let (answers, silent) = self.sort(own?, others);
+        let quiet = self.quiet(&silent);
+        let mut by_name: BTreeMap<Text, Vec<(NodeId, Local)>> = BTreeMap::new();
+        let mut last: Option<Text> = None;
+        let mut cut = false;
+        for (node, page) in &answers {
+            cut |= page.cut;
+            // Beyond the last name of a page that goes on, that node's locks are not known.
+            if page.more
+                && let Some(end) = page.locks.last()
+                && last.as_ref().is_none_or(|last| end.name < *last)
+            {
+                last = Some(end.name.clone());
+            }
+            for lock in &page.locks {
+                let all = by_name.entry(lock.name.clone()).or_default();
+                all.push((*node, lock.clone()));
+            }
+        }
+        let mut page = Page::default();
+        let mut more = last.is_some();
+        for (name, of) in by_name {
+            let beyond = last.as_ref().is_some_and(|last| name > *last);
+            if beyond || page.locks.len() >= query.limit {
+                more = true;
+                break;
+            }
+            page.locks
+                .push(merge(&self.config.quorums, name, &of, &quiet));
+        }
+        if more && let Some(end) = page.locks.last() {
+            page.next = Some(encode(&end.name.0));
+        }
+        let mut whole = self.whole(page, &answers, silent);
+        whole.partial |= cut;
+        Ok(whole)
+    }
+
+    /// Splits what nodes said from who did not.
+    fn sort<T>(
+        &self,
+        own: T,
+        others: Vec<(NodeId, Result<T, String>)>,
+    ) -> (Vec<(NodeId, T)>, Vec<Silent>) {
+        let mut answers = vec![(NodeId(self.id.saturating_sub(1)), own)];
+        let mut silent = Vec::new();
+        for (node, answer) in others {
+            match answer {
+                Ok(answer) => answers.push((node, answer)),
+                Err(why) => silent.push(Silent {
+                    node: node.0 + 1,
+                    why,
+                }),
+            }
+        }
+        silent.sort_by_key(|silent| silent.node);
+        (answers, silent)
+    }
+
+    fn quiet(&self, silent: &[Silent]) -> Vec<NodeId> {
+        let nodes = silent.iter().map(|silent| silent.node);
+        nodes.map(|node| NodeId(node.saturating_sub(1))).collect()
+    }
+
+    fn whole<T, A>(&self, what: T, answers: &[(NodeId, A)], silent: Vec<Silent>) -> Whole<T> {
+        let heard: Vec<NodeId> = answers.iter().map(|(node, _)| *node).collect();
+        Whole {
+            what,
+            partial: is_partial(&self.config.quorums, &heard),
+            silent,
+        }
+    }
+}
+
+/// The owner's label, cut to what a session may carry.
+pub(crate) fn label(text: &str, max: usize) -> Arc<str> {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].into()
+}

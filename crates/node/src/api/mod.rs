@@ -1,0 +1,248 @@
+//! The gateway and everything else on the API port: locks for thin clients over HTTP and gRPC,
+//! and what operators, probes and smart clients read.
+//!
+//! | module | what |
+//! |---|---|
+//! | `gateway` | takes, renews and releases locks for thin clients |
+//! | `locks`, `path`, `text` | the same over HTTP with JSON |
+//! | `grpc` | the same over gRPC |
+//! | `answer`, `deliver` | times that are true when written; locks whose answer is not written are released |
+//! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
+//! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
+//! | `server` | connections and their limits |
+
+mod answer;
+mod deliver;
+mod errors;
+mod fetch;
+mod gateway;
+mod locks;
+mod look;
+mod path;
+mod server;
+mod status;
+mod text;
+mod views;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{any, get};
+use conclave_client::clock;
+use conclave_client::driver::Driver;
+use conclave_protocol::Instant;
+use conclave_protocol::lock::Config;
+use conclave_wire::Cluster;
+use conclave_wire::cluster::ClusterError;
+use conclave_wire::handle::Key;
+use thiserror::Error;
+use tokio::sync::{Semaphore, watch};
+
+use crate::meters::Meters;
+use crate::shard::Shard;
+
+/// What the API needs.
+#[derive(Debug)]
+pub struct Context {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Which of its nodes this is, from 1.
+    pub id: u32,
+    /// The node's own locks, for looking at.
+    pub shard: Shard,
+    /// The key that seals handles.
+    pub key: Key,
+    /// What is counted.
+    pub meters: Arc<Meters>,
+    /// The random number of this process.
+    pub process: u128,
+    /// How much callers may take.
+    pub limits: ApiLimits,
+}
+
+/// How much callers of the API may make a node keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiLimits {
+    /// Open connections; others are told `too_many_connections` and closed.
+    pub connections: usize,
+    /// Acquire requests that wait; others are told `too_many_waiters`.
+    pub waiters: usize,
+    /// Bytes of a request's body.
+    pub body: usize,
+    /// How long the head of a request may take, and how long a connection may be idle.
+    pub head: Duration,
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            waiters: 20_000,
+            body: 64 << 10,
+            head: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why the API cannot be served.
+#[derive(Debug, Error)]
+pub enum ApiError {
+    /// The cluster cannot be.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The system gave no thread, timer or socket.
+    #[error("cannot serve the API: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// The API of a node, served on its own threads.
+#[derive(Debug)]
+pub struct ApiHandle {
+    addr: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApiHandle {
+    /// Where it is served.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Takes no more connections, answers those who wait that the node stops, gives the other
+    /// answers a little time and ends. Returns when it is over, after [`STOP_MAX`] at the latest.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ApiHandle {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// How long the API takes to stop at the most.
+pub const STOP_MAX: Duration = Duration::from_secs(3);
+
+/// Everything that the handlers share.
+#[derive(Debug)]
+pub(crate) struct App {
+    cluster: Cluster,
+    config: Arc<Config>,
+    id: u32,
+    shard: Shard,
+    driver: Driver,
+    key: Key,
+    meters: Arc<Meters>,
+    process: u128,
+    started: Instant,
+    limits: ApiLimits,
+    waiting: Arc<Semaphore>,
+    stopping: watch::Receiver<bool>,
+    fetch: fetch::Fetch,
+}
+
+impl App {
+    /// Counts an answer that gives a lock.
+    fn count_acquired(&self, answer: &answer::Answer) {
+        let took = clock::now().mono.since(answer.arrived);
+        self.meters.acquire.observe(took.as_secs_f64());
+        self.meters.answered("acquired");
+    }
+}
+
+/// Serves the API on a listening socket.
+pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiError> {
+    let addr = listener.local_addr()?;
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("api")
+        .enable_all()
+        .build()?;
+    let entered = runtime.enter();
+    let owner = format!("gateway n{}", context.id);
+    let driver = Driver::spawn(&context.cluster, &owner)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (stop, stopping) = watch::channel(false);
+    let app = Arc::new(App {
+        config: driver.config().clone(),
+        fetch: fetch::Fetch::new(&context.cluster, context.id),
+        cluster: context.cluster,
+        id: context.id,
+        shard: context.shard,
+        driver,
+        key: context.key,
+        meters: context.meters,
+        process: context.process,
+        started: clock::now().mono,
+        limits: context.limits,
+        waiting: Arc::new(Semaphore::new(context.limits.waiters)),
+        stopping,
+    });
+    let (shard, node_ended) = (app.shard.clone(), stop.clone());
+    tokio::spawn(async move {
+        // Why the node ended is told to whoever waits for it; without it there is no API.
+        let _ = shard.ended().await;
+        node_ended.send_replace(true);
+    });
+    drop(entered);
+    let thread = std::thread::Builder::new()
+        .name("api".into())
+        .spawn(move || {
+            runtime.block_on(server::serve(app, listener));
+            runtime.shutdown_timeout(STOP_MAX / 3);
+        })?;
+    Ok(ApiHandle {
+        addr,
+        stop,
+        thread: Some(thread),
+    })
+}
+
+/// The paths and their methods, as in the description.
+#[cfg(test)]
+pub(crate) const ROUTES: [(&str, &str); 13] = [
+    ("GET", "/"),
+    ("GET", "/healthz"),
+    ("GET", "/metrics"),
+    ("GET", "/readyz"),
+    ("GET", "/v1/cluster"),
+    ("GET", "/v1/locks"),
+    ("GET", "/v1/locks/{name}"),
+    ("GET", "/v1/openapi.json"),
+    ("GET", "/v1/sessions"),
+    ("GET", "/v1/status"),
+    ("POST", "/v1/locks/keepalive"),
+    ("POST", "/v1/locks/release"),
+    ("POST", "/v1/locks/{name}/acquire"),
+];
+
+fn router(app: &Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(status::root))
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::readyz))
+        .route("/metrics", get(status::metrics))
+        .route("/v1/cluster", get(status::cluster))
+        .route("/v1/status", get(status::status))
+        .route("/v1/sessions", get(status::sessions))
+        .route("/v1/locks", get(locks::list))
+        .route("/v1/locks/", any(locks::locks))
+        .route("/v1/locks/{*rest}", any(locks::locks))
+        .method_not_allowed_fallback(|| async { errors::Failure::WrongMethod })
+        .fallback(|| async { errors::Failure::NotFound })
+        .with_state(app.clone())
+}

@@ -1,0 +1,224 @@
+//! A whole node: store, journal, shard and API put together.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use conclave_protocol::id::NodeId;
+use conclave_protocol::lock::Start;
+use conclave_wire::Cluster;
+use conclave_wire::greeting::{Greeting, Role, VERSION};
+
+use crate::api::{self, ApiHandle, ApiLimits};
+use crate::history::History;
+use crate::meters::Meters;
+use crate::shard::{self, Clock, Shard, ShardOptions};
+use crate::store::{self, Store};
+use crate::{NodeError, Options, StartError, twin};
+
+/// How long a node that stops waits for holders to move elsewhere.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A running node. Dropped without [`Node::drain_and_stop`] it ends at once, as in a crash.
+#[derive(Debug)]
+pub struct Node {
+    id: u32,
+    peer: SocketAddr,
+    api: SocketAddr,
+    shard: Shard,
+    meters: Arc<Meters>,
+    thread: Option<JoinHandle<()>>,
+    /// Gone once the node has ended.
+    gateway: Mutex<Option<ApiHandle>>,
+}
+
+impl Node {
+    /// Starts a node on the store in its data directory.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        check(&options.cluster, options.id)?;
+        let store = store::open(&options.data, options.id, &options.cluster.name)?;
+        Self::start_on(options, store, Arc::new(conclave_client::clock::now))
+    }
+
+    /// Starts a node on this store and these clocks.
+    pub fn start_on(
+        options: Options,
+        mut store: Box<dyn Store>,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
+        let system = |error: std::io::Error| StartError::System(error.to_string());
+        let id = check(&options.cluster, options.id)?;
+        let config = options.cluster.shared_config()?;
+        let peer = options.peer.local_addr().map_err(system)?;
+        let api = options.api.local_addr().map_err(system)?;
+        let start = choose(store.load()?, options.init);
+        let process = process()?;
+        let mut accepted = Vec::new();
+        let greeting = Greeting {
+            version: VERSION,
+            role: Role::Node(id),
+            target: id,
+            process,
+            digest: options.cluster.digest(),
+            facts: options.cluster.facts(),
+        };
+        find_twin(&options.cluster, &greeting, &options.peer, &mut accepted)?;
+        let history = open_history(&options, id)?;
+        let meters = Meters::new();
+        let (shard, thread) = shard::spawn(ShardOptions {
+            cluster: options.cluster.clone(),
+            config,
+            id,
+            process,
+            start,
+            store,
+            listener: options.peer,
+            accepted,
+            history,
+            meters: meters.clone(),
+            clock,
+        })
+        .map_err(system)?;
+        let mut node = Self {
+            id: options.id,
+            peer,
+            api,
+            shard: shard.clone(),
+            meters: meters.clone(),
+            thread: Some(thread),
+            gateway: Mutex::new(None),
+        };
+        let context = api::Context {
+            cluster: options.cluster,
+            id: options.id,
+            shard,
+            key: options.key,
+            meters,
+            process,
+            limits: ApiLimits::default(),
+        };
+        let gateway = api::spawn(context, options.api);
+        let gateway = gateway.map_err(|error| StartError::System(error.to_string()))?;
+        node.gateway = Mutex::new(Some(gateway));
+        Ok(node)
+    }
+
+    /// Which node this is, from 1.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where peers and smart clients connect.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Where the API is served.
+    pub fn api_addr(&self) -> SocketAddr {
+        self.api
+    }
+
+    /// The thread that owns the machine.
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// What operators ask about.
+    pub fn meters(&self) -> &Arc<Meters> {
+        &self.meters
+    }
+
+    /// Asks holders to move to other nodes, waits for them a little, and stops cleanly. Returns at
+    /// once; [`Node::wait`] returns when it is done.
+    pub fn drain_and_stop(&self) {
+        self.shard.stop(GRACE);
+    }
+
+    /// Waits until the node has ended, its API too, and says why.
+    pub async fn wait(&self) -> Result<(), NodeError> {
+        let ended = self.shard.ended().await;
+        let gateway = self.take_gateway();
+        // Whoever still waits for an answer gets one; that takes a moment of a thread.
+        let _ = tokio::task::spawn_blocking(move || drop(gateway)).await;
+        ended
+    }
+
+    fn take_gateway(&self) -> Option<ApiHandle> {
+        let mut gateway = self.gateway.lock().unwrap_or_else(PoisonError::into_inner);
+        gateway.take()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shard.kill();
+        drop(self.take_gateway());
+        if let Some(thread) = self.thread.take() {
+            // Its panics are told by `wait`.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn check(cluster: &Cluster, id: u32) -> Result<NodeId, StartError> {
+    cluster.check()?;
+    let node = cluster.node(id).ok_or(StartError::Id {
+        id,
+        nodes: cluster.nodes.len(),
+    })?;
+    Ok(node.node())
+}
+
+/// What the node makes of its disk.
+fn choose(stored: Option<conclave_protocol::lock::Stored>, init: bool) -> Start {
+    match stored {
+        Some(stored) => {
+            if init {
+                tracing::info!("the data directory is not empty: it is kept, init has no effect");
+            }
+            Start::Disk(stored)
+        }
+        None if init => Start::Init,
+        None => {
+            tracing::warn!("the data directory is empty: the node asks the others what it was");
+            Start::Lost
+        }
+    }
+}
+
+fn find_twin(
+    cluster: &Cluster,
+    greeting: &Greeting,
+    listener: &TcpListener,
+    early: &mut Vec<std::net::TcpStream>,
+) -> Result<(), StartError> {
+    let id = greeting.target.0 + 1;
+    let Some(node) = cluster.node(id) else {
+        return Ok(());
+    };
+    match twin::find(&node.peer, greeting, listener, early) {
+        Some(address) => Err(StartError::Twin {
+            id,
+            address: address.to_string(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn open_history(options: &Options, id: NodeId) -> Result<Option<History>, StartError> {
+    let Some(path) = &options.history else {
+        return Ok(None);
+    };
+    let opened = History::open(path, id);
+    opened.map(Some).map_err(|error| StartError::History {
+        path: path.clone(),
+        problem: error.to_string(),
+    })
+}
+
+fn process() -> Result<u128, StartError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| StartError::System(error.to_string()))?;
+    Ok(u128::from_le_bytes(bytes))
+}

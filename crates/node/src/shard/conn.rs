@@ -1,0 +1,183 @@
+//! One connection: its socket, what came and is not whole, what the socket has not taken.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+
+use conclave_protocol::id::NodeId;
+use conclave_protocol::lock::Message;
+use conclave_wire::codec::{Decoder, Encoder};
+use mio::net::TcpStream;
+
+/// What a connection is for at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Accepted; its greeting has not come.
+    Waiting,
+    /// A client's; whether its first message has come.
+    Client { known: bool },
+    /// Another node's, which only speaks.
+    Node(NodeId),
+    /// Ours to another node, which only listens: still connecting, or waiting for its reply.
+    Dialled { node: NodeId, open: bool },
+    /// Ours to another node, after its reply.
+    Spoken(NodeId),
+    /// It is flushed, then closed when the other side has read it all or its time is up.
+    Closing { flushed: bool },
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    /// So many bytes, and there may be more.
+    Bytes(usize),
+    /// So many bytes, and nothing more for now.
+    Last(usize),
+    /// The other side is gone.
+    End,
+}
+
+#[derive(Debug)]
+pub(super) struct Conn {
+    socket: TcpStream,
+    /// Who is at the other end, for logs.
+    pub(super) address: SocketAddr,
+    pub(super) stage: Stage,
+    encoder: Encoder,
+    pub(super) decoder: Decoder,
+    /// The start of a frame that is not whole yet.
+    pub(super) rest: Vec<u8>,
+    output: Vec<u8>,
+    /// How much of the output the socket has taken.
+    sent: usize,
+    /// The socket took less than all: it says when it takes more.
+    blocked: bool,
+    /// The socket may have more to read.
+    pub(super) readable: bool,
+    /// The other side has closed its half: reading goes on to the very end.
+    pub(super) hangs_up: bool,
+    /// It has too much to send and is about to be dropped.
+    pub(super) doomed: bool,
+    /// Whether it is on the list of those to be flushed.
+    pub(super) dirty: bool,
+    /// Whether it is on the list of those to be read.
+    pub(super) listed: bool,
+}
+
+impl Conn {
+    pub(super) fn new(socket: TcpStream, address: SocketAddr, stage: Stage) -> Self {
+        Self {
+            socket,
+            address,
+            stage,
+            encoder: Encoder::new(),
+            decoder: Decoder::new(),
+            rest: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            blocked: matches!(stage, Stage::Dialled { open: false, .. }),
+            readable: false,
+            hangs_up: false,
+            doomed: false,
+            dirty: false,
+            listed: false,
+        }
+    }
+
+    pub(super) fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// How many bytes wait to be taken by the socket.
+    pub(super) fn unsent(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// The output, with a buffer from the pool if it has none.
+    pub(super) fn output(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+        if self.output.capacity() == 0 {
+            self.output = pool.take();
+        }
+        &mut self.output
+    }
+
+    /// Appends a message to the output.
+    pub(super) fn push(&mut self, message: &Message, pool: &mut Pool) {
+        if self.output.capacity() == 0 {
+            self.output = pool.take();
+        }
+        self.encoder.encode(message, &mut self.output);
+    }
+
+    /// The socket takes bytes again.
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    /// Reads once.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Got> {
+        loop {
+            match self.socket.read(into) {
+                Ok(0) => return Ok(Got::End),
+                // A short read has emptied the socket: what comes later is told anew.
+                Ok(bytes) if bytes < into.len() && !self.hangs_up => return Ok(Got::Last(bytes)),
+                Ok(bytes) => return Ok(Got::Bytes(bytes)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Got::Last(0)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Gives the socket all it takes, in one write if it can; says how many bytes it took.
+    pub(super) fn flush(&mut self, pool: &mut Pool) -> io::Result<usize> {
+        let before = self.sent;
+        while !self.blocked && self.sent < self.output.len() {
+            match self.socket.write(&self.output[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let wrote = self.sent - before;
+        if self.sent == self.output.len() {
+            self.sent = 0;
+            pool.give(std::mem::take(&mut self.output));
+        } else if self.sent >= COMPACT {
+            self.output.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(wrote)
+    }
+
+    /// Tells the other side that nothing more comes.
+    pub(super) fn finish(&mut self) {
+        // A socket that is gone needs no farewell.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+/// Sent bytes are dropped from the front once there are this many.
+const COMPACT: usize = 1 << 20;
+
+/// Empty buffers for the connections that have something to send: idle ones keep none.
+#[derive(Debug, Default)]
+pub(super) struct Pool(Vec<Vec<u8>>);
+
+impl Pool {
+    const BUFFERS: usize = 256;
+    const BYTES: usize = 64 * 1024;
+
+    fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_else(|| Vec::with_capacity(1024))
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        let fits = (1..=Self::BYTES).contains(&buffer.capacity());
+        if fits && self.0.len() < Self::BUFFERS {
+            buffer.clear();
+            self.0.push(buffer);
+        }
+    }
+}

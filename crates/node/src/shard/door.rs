@@ -1,0 +1,305 @@
+//! Who may come in: accepting connections and answering their greetings.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use conclave_protocol::Instant;
+use conclave_protocol::id::NodeId;
+use conclave_wire::cluster::{Facts, differences};
+use conclave_wire::greeting::{
+    Greeting, Rejection, Reply, Role, VERSION, decode_greeting, encode_reply,
+};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry};
+
+use super::conn::Stage;
+use super::run::{End, LISTENER, Loop};
+
+/// At most this many connections are accepted per round.
+const ACCEPT_ROUND: usize = 64;
+/// After the system has refused a connection (no more file descriptors), so long is none taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// No greeting is longer: whoever announces more is not one of us.
+const GREETING_MAX: usize = 64 * 1024;
+
+/// The listener, and what a greeting is compared with.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) id: NodeId,
+    pub(super) process: u128,
+    pub(super) nodes: usize,
+    pub(super) digest: [u8; 16],
+    pub(super) facts: Facts,
+    listener: Option<TcpListener>,
+    /// Connections that were accepted before the loop began.
+    early: Vec<std::net::TcpStream>,
+    rings: bool,
+    again: Option<Instant>,
+    /// The connection of each other node, and its process.
+    speakers: BTreeMap<NodeId, (u128, u64)>,
+}
+
+impl Door {
+    pub(super) fn new(
+        id: NodeId,
+        process: u128,
+        cluster: &conclave_wire::Cluster,
+        early: Vec<std::net::TcpStream>,
+    ) -> Self {
+        Self {
+            id,
+            process,
+            nodes: cluster.nodes.len(),
+            digest: cluster.digest(),
+            facts: cluster.facts(),
+            listener: None,
+            early,
+            rings: false,
+            again: None,
+            speakers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        mut listener: TcpListener,
+        registry: &Registry,
+    ) -> io::Result<()> {
+        registry.register(&mut listener, LISTENER, Interest::READABLE)?;
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Somebody is at the door.
+    pub(super) fn ring(&mut self) {
+        self.rings = true;
+    }
+
+    /// When to look at the door again without being rung.
+    pub(super) fn again(&self) -> Option<Instant> {
+        self.again.filter(|_| self.rings)
+    }
+
+    /// The connection of another node is gone.
+    pub(super) fn node_left(&mut self, node: NodeId, id: u64) {
+        if self
+            .speakers
+            .get(&node)
+            .is_some_and(|(_, kept)| *kept == id)
+        {
+            self.speakers.remove(&node);
+        }
+    }
+
+    /// What this node says when it opens a connection.
+    pub(super) fn greeting(&self, target: NodeId) -> Greeting {
+        Greeting {
+            version: VERSION,
+            role: Role::Node(self.id),
+            target,
+            process: self.process,
+            digest: self.digest,
+            facts: self.facts.clone(),
+        }
+    }
+
+    fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match &self.listener {
+            Some(listener) => listener.accept(),
+            None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Why a greeting is refused, if it is, apart from how many there are.
+    fn judge(&self, greeting: &Greeting) -> Option<Rejection> {
+        if greeting.version != VERSION {
+            return Some(Rejection::Version { node: VERSION });
+        }
+        if greeting.target != self.id {
+            return Some(Rejection::OtherNode { node: self.id });
+        }
+        if greeting.digest != self.digest {
+            let facts = self.facts.clone();
+            return Some(Rejection::Config { facts });
+        }
+        let Role::Node(node) = greeting.role else {
+            return None;
+        };
+        let twin = node == self.id
+            || self
+                .speakers
+                .get(&node)
+                .is_some_and(|(process, _)| *process != greeting.process);
+        twin.then_some(Rejection::Twin { node })
+    }
+}
+
+impl Loop {
+    /// Takes in connections that came before the loop began.
+    pub(super) fn accept_early(&mut self) {
+        for socket in std::mem::take(&mut self.door.early) {
+            let Ok(address) = socket.peer_addr() else {
+                continue;
+            };
+            if socket.set_nonblocking(true).is_ok() {
+                self.welcome(TcpStream::from_std(socket), address);
+            }
+        }
+    }
+
+    /// Accepts whoever is at the door.
+    pub(super) fn accept(&mut self) {
+        let now = self.now().mono;
+        if !self.door.rings || self.door.again.is_some_and(|again| now < again) {
+            return;
+        }
+        self.door.again = None;
+        for _ in 0..ACCEPT_ROUND {
+            match self.door.accept() {
+                Ok((socket, address)) => self.welcome(socket, address),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.door.rings = false;
+                    return;
+                }
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::ConnectionAborted | ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => {
+                    if self.quiet.may_speak(now) {
+                        tracing::warn!(%error, "cannot accept connections; trying again");
+                    }
+                    self.door.again = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+        // There may be more: they have their turn in the next round, which comes at once.
+        self.door.again = Some(now);
+    }
+
+    fn welcome(&mut self, socket: TcpStream, address: SocketAddr) {
+        self.meters.accepted.inc();
+        let now = self.now().mono;
+        if self.conns.is_crowded() {
+            self.meters.refused("crowded");
+            if self.quiet.may_speak(now) {
+                tracing::warn!(peer = %address, "too many connections that do not greet");
+            }
+            return;
+        }
+        // Without it a frame may wait for an acknowledgement: slower, not wrong.
+        let _ = socket.set_nodelay(true);
+        if let Err(error) = self.conns.add(socket, address, Stage::Waiting, now)
+            && self.quiet.may_speak(now)
+        {
+            tracing::warn!(peer = %address, %error, "cannot watch a new connection");
+        }
+    }
+
+    /// Takes the greeting off the front of what a new connection sent.
+    pub(super) fn take_greeting(&mut self, id: u64, bytes: &[u8]) -> Result<Option<usize>, End> {
+        if announced(bytes).is_some_and(|length| length > GREETING_MAX) {
+            self.meters.damaged.inc();
+            return Err(End::Rude("what it sends is no greeting"));
+        }
+        match decode_greeting(bytes) {
+            Ok(Some((greeting, used))) => {
+                self.greet(id, &greeting)?;
+                Ok(Some(used))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                self.meters.damaged.inc();
+                Err(End::Broken(error.to_string()))
+            }
+        }
+    }
+
+    fn greet(&mut self, id: u64, greeting: &Greeting) -> Result<(), End> {
+        let now = self.now().mono;
+        if let Role::Node(node) = greeting.role
+            && node.index() >= self.door.nodes
+            && greeting.digest == self.door.digest
+        {
+            return Err(End::Rude(
+                "it claims to be a node that the cluster does not have",
+            ));
+        }
+        let client = greeting.role == Role::Client;
+        let full = client && self.conns.clients() >= self.config.limits.clients;
+        let refusal = self
+            .door
+            .judge(greeting)
+            .or_else(|| full.then_some(Rejection::Full));
+        let reply = Reply {
+            version: VERSION,
+            node: self.door.id,
+            process: self.door.process,
+            refusal: refusal.clone(),
+        };
+        self.conns
+            .send_raw(id, |output| encode_reply(&reply, output));
+        if let Some(refusal) = refusal {
+            self.reject(id, greeting, &refusal);
+            return Ok(());
+        }
+        match greeting.role {
+            Role::Client => {
+                self.conns.set_stage(id, Stage::Client { known: false });
+                self.conns.watch(id, now);
+            }
+            Role::Node(node) => {
+                self.conns.set_stage(id, Stage::Node(node));
+                let old = self.door.speakers.insert(node, (greeting.process, id));
+                if let Some((_, old)) = old {
+                    self.conns.close_soon(old, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reject(&mut self, id: u64, greeting: &Greeting, refusal: &Rejection) {
+        let now = self.now().mono;
+        self.meters.refused(match refusal {
+            Rejection::Version { .. } => "version",
+            Rejection::OtherNode { .. } => "other_node",
+            Rejection::Twin { .. } => "twin",
+            Rejection::Config { .. } => "config",
+            Rejection::Full => "full",
+        });
+        if let Some(address) = self.conns.address(id)
+            && self.quiet.may_speak(now)
+        {
+            let differ = differences(&self.door.facts, &greeting.facts);
+            let differ = differ.filter(|_| matches!(refusal, Rejection::Config { .. }));
+            // What the other side sent goes to the log without its control characters.
+            let differ = differ.unwrap_or_default().escape_debug().to_string();
+            tracing::warn!(
+                peer = %address,
+                role = ?greeting.role,
+                reason = %refusal,
+                %differ,
+                "connection refused"
+            );
+        }
+        // The old connection may be that of a process that is gone without a word (its machine
+        // lost power): if so the next attempt succeeds, if not both sides are told again.
+        if let Rejection::Twin { node } = refusal
+            && let Some((_, old)) = self.door.speakers.remove(node)
+        {
+            self.conns.close_soon(old, now);
+        }
+        self.conns.close_soon(id, now);
+    }
+}
+
+/// The length that a frame announces.
+fn announced(bytes: &[u8]) -> Option<usize> {
+    let length: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
+    Some(u32::from_le_bytes(length) as usize)
+}
