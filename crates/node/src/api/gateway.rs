@@ -8,7 +8,7 @@ use conclave_client::clock;
 use conclave_client::driver::{Job, Work};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Name, SessionId};
-use conclave_protocol::lock::{Acquire, ClientEvent, Ended, Handle, Mode};
+use conclave_protocol::lock::{Acquire, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
 use conclave_wire::handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Interval;
@@ -179,6 +179,7 @@ impl App {
         &self,
         handle: Box<Handle>,
     ) -> Result<Option<(Box<Handle>, Instant)>, Failure> {
+        let ask = handle.ask.clone();
         let mut job = self.driver.begin(Work::Keep(handle));
         loop {
             match job.next().await {
@@ -186,8 +187,8 @@ impl App {
                 Some(ClientEvent::Ended(_, ended)) => {
                     return match ended {
                         Ended::Busy => Ok(None),
-                        // Too few answers: nobody can tell whether the lock is lost.
-                        Ended::TimedOut => Err(self.no_quorum()),
+                        Ended::TimedOut => Err(self.not_kept(&ask).await),
+                        Ended::Refused(Refusal::Finished) => Err(Failure::Lost),
                         Ended::Refused(why) => Err(Failure::Refused(why)),
                         Ended::NotHeld | Ended::Released | Ended::Cancelled => Err(Failure::Lost),
                     };
@@ -196,6 +197,22 @@ impl App {
                 Some(_) => {}
                 None => return Err(Failure::NotReady("stopping".to_owned())),
             }
+        }
+    }
+
+    /// A renewal got too few answers: it is lost if somebody else is inside. Otherwise nobody can
+    /// tell, and its holder may try again until its deadline.
+    async fn not_kept(&self, ask: &Ask) -> Failure {
+        let group = ask.group().to_string();
+        match self.whole_lock(&ask.name).await {
+            Ok(whole) => {
+                let mut inside = whole.what.holders.iter();
+                if inside.any(|holder| holder.certain && holder.group != group) {
+                    return Failure::Lost;
+                }
+                self.no_quorum()
+            }
+            Err(failure) => failure,
         }
     }
 

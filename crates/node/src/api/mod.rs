@@ -16,8 +16,10 @@ mod deliver;
 mod errors;
 mod fetch;
 mod gateway;
+mod grpc;
 mod locks;
 mod look;
+mod openapi;
 mod path;
 mod server;
 mod status;
@@ -161,6 +163,14 @@ impl App {
         self.meters.acquire.observe(took.as_secs_f64());
         self.meters.answered("acquired");
     }
+
+    /// Counts an answer that says no.
+    fn count_failure(&self, failure: &errors::Failure) {
+        self.meters.answered(failure.code());
+        if failure.status() == axum::http::StatusCode::TOO_MANY_REQUESTS {
+            self.meters.refused(failure.code());
+        }
+    }
 }
 
 /// Serves the API on a listening socket.
@@ -237,6 +247,7 @@ fn router(app: &Arc<App>) -> Router {
         .route("/readyz", get(status::readyz))
         .route("/metrics", get(status::metrics))
         .route("/v1/cluster", get(status::cluster))
+        .route("/v1/openapi.json", get(openapi::openapi))
         .route("/v1/status", get(status::status))
         .route("/v1/sessions", get(status::sessions))
         .route("/v1/locks", get(locks::list))
@@ -245,4 +256,5 @@ fn router(app: &Arc<App>) -> Router {
         .method_not_allowed_fallback(|| async { errors::Failure::WrongMethod })
         .fallback(|| async { errors::Failure::NotFound })
         .with_state(app.clone())
+        .merge(grpc::router(app))
 }
