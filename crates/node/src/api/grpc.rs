@@ -144,7 +144,7 @@ impl Locks for Service {
         let deliveries = request.extensions().get::<Deliveries>().cloned();
         let attempt = self.begin(request);
         let attempt = attempt.map_err(|failure| refuse(&self.0, failure))?;
-        let events = events(attempt, deliveries.unwrap_or_default());
+        let events = events(attempt.followed(), deliveries.unwrap_or_default());
         Ok(Response::new(Box::pin(events)))
     }
 

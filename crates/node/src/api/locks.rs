@@ -205,10 +205,15 @@ pub(crate) async fn read<T: DeserializeOwned>(
     } else {
         &bytes[..]
     };
-    serde_json::from_slice(bytes).map_err(|error| {
-        let problem = format!("the body is not the JSON of this call: {error}");
+    let wrong = |why: String| {
+        let problem = format!("the body is not the JSON of this call: {why}");
         Failure::BadRequest(problem)
-    })
+    };
+    // Fields are named: a list would be taken for them in order.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(wrong("expected an object".to_owned()));
+    }
+    serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))
 }
 
 /// The query of a URL, decoded.
@@ -303,7 +308,7 @@ impl Frames {
 /// is known, so an error carries its own.
 fn streamed(attempt: Attempt, parts: &Parts, frames: Frames) -> Response {
     let deliveries = parts.extensions.get::<Deliveries>().cloned();
-    let stream = steps(attempt, deliveries.unwrap_or_default());
+    let stream = steps(attempt.followed(), deliveries.unwrap_or_default());
     let bytes = stream.map(move |json| Ok::<_, std::convert::Infallible>(frames.frame(&json)));
     let mut response = Response::new(Body::from_stream(bytes));
     let headers = response.headers_mut();

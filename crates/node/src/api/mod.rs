@@ -32,6 +32,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use conclave_client::clock;
 use conclave_client::driver::Driver;
@@ -240,6 +242,15 @@ pub(crate) const ROUTES: [(&str, &str); 13] = [
     ("POST", "/v1/locks/{name}/acquire"),
 ];
 
+/// Says that there is nothing at a path, in the words of whoever asks.
+async fn nothing_here(headers: HeaderMap) -> Response {
+    let kind = headers.get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        return tonic::Status::unimplemented("no such service").into_http();
+    }
+    errors::Failure::NotFound.into_response()
+}
+
 fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(status::root))
@@ -254,7 +265,7 @@ fn router(app: &Arc<App>) -> Router {
         .route("/v1/locks/", any(locks::locks))
         .route("/v1/locks/{*rest}", any(locks::locks))
         .method_not_allowed_fallback(|| async { errors::Failure::WrongMethod })
-        .fallback(|| async { errors::Failure::NotFound })
+        .fallback(nothing_here)
         .with_state(app.clone())
         .merge(grpc::router(app))
 }

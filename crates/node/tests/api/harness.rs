@@ -132,7 +132,11 @@ impl Nodes {
                 return answer.json;
             }
             assert_eq!(answer.code(), "not_acquired", "{answer:?}");
-            assert!(begun.elapsed() < limit, "the lock was not released");
+            let shown = self.get(id, &format!("/v1/locks/{name}")).json;
+            assert!(
+                begun.elapsed() < limit,
+                "the lock was not released: {shown}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -142,7 +146,6 @@ impl Nodes {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    pub(crate) head: String,
     pub(crate) text: String,
     pub(crate) json: Value,
 }
@@ -171,7 +174,6 @@ impl Answer {
         };
         Self {
             status: status.unwrap_or(0),
-            head: head.to_owned(),
             json: serde_json::from_str(&body).unwrap_or_default(),
             text: body,
         }
