@@ -17,7 +17,7 @@ use crate::cli::Failure;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The variables that override node files: not for all nodes at once.
-const SETTINGS: [&str; 10] = [
+pub(crate) const SETTINGS: [&str; 10] = [
     "CONCLAVE_CONFIG",
     "CONCLAVE_ID",
     "CONCLAVE_DATA",
