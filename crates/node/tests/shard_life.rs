@@ -1,5 +1,7 @@
 //! Stopping, draining, jumping clocks, and the history that is left behind.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 mod common;
 
 use std::collections::BTreeSet;
@@ -68,9 +70,13 @@ fn jumping(calls: Arc<AtomicU64>) -> conclave_node::shard::Clock {
             _ => now.wall.0 + 3_600_000_000,
         };
         let leap = call / 500 * 3_000_000_000;
-        let back = if call % 7 == 0 { 1_000_000_000 } else { 0 };
+        let back = if call.is_multiple_of(7) {
+            1_000_000_000
+        } else {
+            0
+        };
         Now {
-            mono: Instant::from_nanos(now.mono.nanos() + leap - back),
+            mono: Instant::from_nanos((now.mono.nanos() + leap).saturating_sub(back)),
             wall: Wall(wall),
         }
     })
