@@ -1,6 +1,8 @@
 //! What goes wrong in the world: silence, broken connections, nodes that are not what they should
 //! be, pauses, callers that lose interest.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::future::poll_fn;

@@ -27,10 +27,15 @@ impl Endpoints {
         } else {
             (self.endpoints.clone(), "--endpoints")
         };
-        let given = given.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
+        let given = given
+            .iter()
+            .map(|url| url.trim())
+            .filter(|url| !url.is_empty());
         let given: Vec<&str> = given.collect();
         if given.len() > ENDPOINTS_MAX {
-            return Err(Failure::Input(format!("{from}: at most {ENDPOINTS_MAX} URLs")));
+            return Err(Failure::Input(format!(
+                "{from}: at most {ENDPOINTS_MAX} URLs"
+            )));
         }
         if !given.is_empty() {
             return given.into_iter().map(|url| normal(url, from)).collect();
@@ -50,7 +55,9 @@ impl Endpoints {
 fn normal(url: &str, from: &str) -> Result<String, Failure> {
     let wrong = |why: &str| {
         let url = super::place::shown(url);
-        Err(Failure::Input(format!("{from}: '{url}' {why}; write http://host:port")))
+        Err(Failure::Input(format!(
+            "{from}: '{url}' {why}; write http://host:port"
+        )))
     };
     if url.starts_with("https://") {
         return wrong("asks for TLS, which this version does not speak");

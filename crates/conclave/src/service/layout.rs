@@ -161,14 +161,23 @@ impl Wish {
     fn fits(&self, cluster: &Cluster, path: &Path) -> Result<(), Failure> {
         let there = cluster.nodes.len();
         let nodes = self.nodes.is_none_or(|nodes| nodes as usize == there);
-        let quorum = self.quorum.as_ref().is_none_or(|quorum| *quorum == cluster.quorum);
+        let quorum = self
+            .quorum
+            .as_ref()
+            .is_none_or(|quorum| *quorum == cluster.quorum);
         let groups = self.groups.is_empty() || self.groups == cluster.groups;
-        let restart = self.restart.is_none_or(|restart| restart == cluster.restart);
+        let restart = self
+            .restart
+            .is_none_or(|restart| restart == cluster.restart);
         let wrong = [
             (nodes, "--nodes", there.to_string()),
             (quorum, "--quorum", cluster.quorum.clone()),
             (groups, "--groups", cluster.groups.join(",")),
-            (restart, "--restart", format!("{:?}", cluster.restart).to_lowercase()),
+            (
+                restart,
+                "--restart",
+                format!("{:?}", cluster.restart).to_lowercase(),
+            ),
         ];
         let Some((_, flag, value)) = wrong.into_iter().find(|(fits, _, _)| !fits) else {
             return Ok(());
@@ -212,7 +221,12 @@ fn private_folder(folder: &Path) -> Result<(), Failure> {
 /// Writes a file that only this user can read.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| wrong(path, &error))
 }
@@ -253,7 +267,9 @@ struct Ports {
 impl Ports {
     fn new() -> Self {
         let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
-        let first = text.ok().and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let first = text
+            .ok()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok());
         let end: u16 = first.unwrap_or(32_768);
         Self {
             range: (10_000, end),
@@ -323,12 +339,18 @@ mod tests {
         assert_eq!(settings.data.value, first.folder.join("node2"));
         assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
         let taken = Layout::open(Some(&folder), &wish).unwrap_err();
-        assert!(format!("{taken:?}").contains("cannot listen on"), "{taken:?}");
+        assert!(
+            format!("{taken:?}").contains("cannot listen on"),
+            "{taken:?}"
+        );
         drop(first);
         let again = Layout::open(Some(&folder), &wish).unwrap();
         assert!(!again.new);
         assert_eq!(again.cluster, made);
-        let other = Wish { nodes: Some(4), ..wish };
+        let other = Wish {
+            nodes: Some(4),
+            ..wish
+        };
         let other = Layout::open(Some(&folder), &other).unwrap_err();
         assert!(format!("{other:?}").contains("--nodes"), "{other:?}");
     }

@@ -6,6 +6,7 @@ use crate::cli::Failure;
 
 mod check_config;
 mod daemon;
+mod demo;
 mod find;
 mod forward;
 mod guarded;
@@ -23,6 +24,7 @@ mod signals;
 mod up;
 
 pub(crate) use check_config::CheckConfig;
+pub(crate) use demo::Demo;
 pub(crate) use guarded::ExecGuarded;
 pub(crate) use lock::Lock;
 pub(crate) use look::{Locks, Sessions, Show, Status};
