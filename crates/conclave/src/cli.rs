@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{check, demo, quorum, sim};
+use crate::{check, quorum, service, sim};
 
 /// How a command that did not succeed ends.
 #[derive(Debug)]
@@ -21,6 +21,16 @@ pub(crate) enum Failure {
     Broken(String),
     /// The reader of our output is gone: end quietly.
     Closed,
+    /// What ran failed, one line: exit 1.
+    Failed(String),
+    /// A lock was not acquired in time, one line: exit 3.
+    NotAcquired(String),
+    /// A lock was lost, one line: exit 4.
+    Lost(String),
+    /// No quorum of nodes can be reached, one line: exit 5.
+    NoQuorum(String),
+    /// Ends with the code of a command that was run; nothing more to say.
+    Exit(u8),
 }
 
 impl Failure {
@@ -46,7 +56,9 @@ impl From<io::Error> for Failure {
     name = "conclave",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 ok, 1 a check found a violation, 2 usage or bad input."
+    after_help = "Exit codes: 0 ok, 1 a check or run found a violation or failed, 2 usage or bad \
+        input, 3 not acquired in time, 4 lost, 5 no quorum reachable. 'lock' ends with the code \
+        of its command."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -55,6 +67,56 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Put a real cluster through faults while clients fight for locks, and tell what held
+    #[command(after_help = "Example:\n  conclave demo --seconds 60\n\n\
+        It starts a cluster of processes, takes locks, kills, freezes and restarts nodes, and\n\
+        ends by itself; exit 1 if a promise was broken. 'conclave sim demo' does the same to a\n\
+        hundred simulated clusters in a second.")]
+    Demo(service::Demo),
+    /// Run a whole cluster on this machine until Ctrl-C
+    #[command(after_help = "Examples:\n  conclave up\n  \
+        conclave up --nodes 3 --processes --data /tmp/three --json\n  \
+        conclave up --nodes 24 --quorum 'billiard(24)'\n\n\
+        With --json the first line of standard output is, once all nodes are ready,\n  \
+        {\"ready\":true,\"nodes\":[{\"id\":1,\"api\":…,\"peer\":…,\"pid\":…},…]}\n\
+        and the second tells the data directory and how to start each node by hand.")]
+    Up(service::Up),
+    /// Run a command while holding a lock
+    #[command(
+        after_help = "Examples:\n  conclave lock nightly-backup -- ./backup.sh\n  \
+        conclave lock deploy --wait 30s -- make deploy\n  \
+        conclave lock gpu0 --group llama-70b -- ./infer.py\n  \
+        conclave lock index --try --endpoints http://10.0.0.1:8000 -- ./reindex\n\n\
+        The command finds CONCLAVE_LOCK, CONCLAVE_TOKEN (give it to what you write to) and\n\
+        CONCLAVE_GROUP in its environment. Signals are passed on to it. If the lock cannot be\n\
+        renewed it gets TERM a fifth of the TTL before the deadline, at once if the lock is\n\
+        gone, and KILL at the deadline; if this process is killed it gets TERM (Linux). Below a\n\
+        terminal that is the command alone, elsewhere the whole process group it leads.\n\n\
+        Exit codes: that of the command (128+n if signal n ended it), 2 usage, 3 not acquired\n\
+        in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
+    )]
+    Lock(service::Lock),
+    /// Tell the state of every node; exit 5 if no quorum serves
+    #[command(
+        after_help = "Examples:\n  conclave status\n  conclave status --watch\n  \
+        conclave status --endpoints http://10.0.0.1:8000 --json"
+    )]
+    Status(service::Status),
+    /// List the locks that are held or waited for
+    #[command(after_help = "Examples:\n  conclave locks\n  conclave locks jobs/ --watch=2s")]
+    Locks(service::Locks),
+    /// Show who holds a lock and who waits for it
+    #[command(after_help = "Examples:\n  conclave show gpu0\n  conclave show gpu0 --watch --json")]
+    Show(service::Show),
+    /// List the sessions of clients
+    #[command(after_help = "Example:\n  conclave sessions --json")]
+    Sessions(service::Sessions),
+    /// Run one node
+    #[command(after_help = "Examples:\n  conclave serve --config node.toml\n  \
+        conclave serve --config node.toml --init      # the first start of a new node\n\n\
+        Flags win over the environment (CONCLAVE_ID, CONCLAVE_DATA, …), which wins over the\n\
+        file; 'conclave check-config' tells what holds. TERM and Ctrl-C stop gracefully.")]
+    Serve(service::Serve),
     /// Build, check, measure, compare, choose and draw quorum systems
     #[command(subcommand)]
     Quorum(quorum::Command),
@@ -64,9 +126,14 @@ enum Command {
     /// Explore every order of events at small sizes
     #[command(subcommand)]
     Check(check::Command),
-    /// Put a simulated cluster through faults and tell what held
-    #[command(after_help = "Example:\n  conclave demo --worlds 300")]
-    Demo(demo::Demo),
+    /// Check a node file or a cluster file and tell what would run, and why
+    #[command(after_help = "Examples:\n  conclave check-config node.toml\n  \
+        conclave check-config cluster.toml --json\n  \
+        CONCLAVE_LOG=debug conclave check-config node.toml --id 2")]
+    CheckConfig(service::CheckConfig),
+    /// Become a command that is told when the parent process ends
+    #[command(hide = true)]
+    ExecGuarded(service::ExecGuarded),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  conclave completions bash > /etc/bash_completion.d/conclave"
@@ -104,20 +171,35 @@ pub(crate) fn run() -> ExitCode {
         Command::Sim(command) => sim::run(command),
         Command::Check(command) => check::run(command),
         Command::Demo(demo) => demo.run(),
+        Command::Up(up) => up.run(),
+        Command::Lock(lock) => lock.run(),
+        Command::Status(status) => status.run(),
+        Command::Locks(locks) => locks.run(),
+        Command::Show(show) => show.run(),
+        Command::Sessions(sessions) => sessions.run(),
+        Command::Serve(serve) => serve.run(),
+        Command::ExecGuarded(exec) => exec.run(),
+        Command::CheckConfig(check) => check.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "conclave", &mut script);
             crate::output::raw(&script)
         }
     };
-    match result {
-        Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
-        Err(Failure::Violation) => ExitCode::from(1),
-        Err(Failure::Input(message) | Failure::Broken(message)) => {
-            anstream::eprintln!("error: {message}");
-            ExitCode::from(2)
-        }
+    let (code, message) = match result {
+        Ok(()) | Err(Failure::Closed) => (0, None),
+        Err(Failure::Violation) => (1, None),
+        Err(Failure::Exit(code)) => (code, None),
+        Err(Failure::Failed(message)) => (1, Some(message)),
+        Err(Failure::Input(message) | Failure::Broken(message)) => (2, Some(message)),
+        Err(Failure::NotAcquired(message)) => (3, Some(message)),
+        Err(Failure::Lost(message)) => (4, Some(message)),
+        Err(Failure::NoQuorum(message)) => (5, Some(message)),
+    };
+    if let Some(message) = message {
+        anstream::eprintln!("error: {message}");
     }
+    ExitCode::from(code)
 }
 
 #[cfg(test)]

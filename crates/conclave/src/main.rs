@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 mod check;
 mod cli;
-mod demo;
 mod output;
 mod png;
 mod quorum;
+mod service;
 mod sim;
 
 fn main() -> ExitCode {

@@ -341,7 +341,7 @@ fn the_model_finds_a_planted_bug() {
 
 #[test]
 fn the_demo_tells_what_held() {
-    let told = json(&["demo", "--worlds", "12"], 0);
+    let told = json(&["sim", "demo", "--worlds", "12"], 0);
     let worlds = &told["worlds"];
     assert_eq!(worlds["runs"], 12);
     assert_eq!(worlds["violations"], Value::Array(Vec::new()));
@@ -357,7 +357,7 @@ fn the_demo_tells_what_held() {
     }
     let rate = |one: &str| number(&told[one]["entries_per_second"]);
     assert!(rate("groups") > rate("exclusive"));
-    let out = ends(&["demo", "--worlds", "4"], 0);
+    let out = ends(&["sim", "demo", "--worlds", "4"], 0);
     for word in [
         "nodes killed",
         "WHAT HELD",
@@ -450,7 +450,7 @@ fn wrong_values_are_refused_in_one_line() {
         &["check", "lock", "--system", "majority(101)"],
         &["check", "lock", "--plant", "no-such-bug"],
         &["check", "lock", "--protocol", "sideways"],
-        &["demo", "--worlds", "0"],
+        &["sim", "demo", "--worlds", "0"],
     ] {
         refused(arguments);
     }

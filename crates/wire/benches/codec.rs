@@ -33,8 +33,8 @@ fn main() {
         1
     };
     println!(
-        "{:<22} {:>6} {:>10} {:>10}",
-        "frame", "bytes", "write ns", "read ns"
+        "{:<22} {:>6} {:>10} {:>10} {:>10}",
+        "frame", "bytes", "write ns", "read ns", "one by one"
     );
     for (name, sessions, make) in [
         ("request", 1, request as fn(u64, u128) -> Message),
@@ -62,7 +62,8 @@ fn measure(name: &str, messages: &[Message], rounds: usize) {
     let mut bytes = Vec::new();
     encoder.encode(&hello, &mut bytes);
     decoder.decode(&bytes).unwrap().unwrap();
-    let (mut write, mut read, mut length) = (f64::MAX, f64::MAX, 0);
+    let (mut write, mut read, mut single) = (f64::MAX, f64::MAX, f64::MAX);
+    let mut length = 0;
     for _ in 0..rounds {
         bytes.clear();
         let start = Instant::now();
@@ -71,18 +72,25 @@ fn measure(name: &str, messages: &[Message], rounds: usize) {
         }
         write = write.min(start.elapsed().as_nanos() as f64);
         length = bytes.len();
-        let (mut rest, mut got) = (&bytes[..], Vec::with_capacity(messages.len()));
+        let mut got = Vec::with_capacity(messages.len());
+        let start = Instant::now();
+        let taken = decoder.decode_each(&bytes, |message| got.push(message));
+        read = read.min(start.elapsed().as_nanos() as f64);
+        assert_eq!((taken.unwrap(), &got[..]), (bytes.len(), messages));
+        got.clear();
+        let mut rest = &bytes[..];
         let start = Instant::now();
         while let Some((message, length)) = decoder.decode(rest).unwrap() {
-            got.push(black_box(message));
+            got.push(message);
             rest = &rest[length..];
         }
-        read = read.min(start.elapsed().as_nanos() as f64);
+        single = single.min(start.elapsed().as_nanos() as f64);
         assert_eq!(got, messages);
     }
     let each = messages.len() as f64;
-    let (length, write, read) = (length as f64 / each, write / each, read / each);
-    println!("{name:<22} {length:>6.0} {write:>10.1} {read:>10.1}");
+    let (length, write) = (length as f64 / each, write / each);
+    let (read, single) = (read / each, single / each);
+    println!("{name:<22} {length:>6.0} {write:>10.1} {read:>10.1} {single:>10.1}");
 }
 
 fn grant(i: u64, session: u128) -> GrantRef {

@@ -172,7 +172,9 @@ impl Decoder {
         let (mut taken, mut skipped) = (0, 0);
         while let Some((body, length)) = split(&bytes[taken..], FRAME_MAX)? {
             taken += length;
-            if let Some(message) = decode::message(body, &mut self.known)? {
+            let mut found = None;
+            decode::message(body, &mut self.known, &mut |message| found = Some(message))?;
+            if let Some(message) = found {
                 self.skipped += skipped;
                 return Ok(Some((message, taken)));
             }
@@ -182,6 +184,25 @@ impl Decoder {
             }
         }
         Ok(None)
+    }
+
+    /// Gives away every whole message of `bytes`, in order, and tells how many bytes they took
+    /// together with what was skipped. Several times as fast as [`decode`](Self::decode). After
+    /// an error the messages before it have been given.
+    #[inline]
+    pub fn decode_each(
+        &mut self,
+        bytes: &[u8],
+        mut give: impl FnMut(Message),
+    ) -> Result<usize, WireError> {
+        let mut taken = 0;
+        while let Some((body, length)) = split(&bytes[taken..], FRAME_MAX)? {
+            taken += length;
+            if !decode::message(body, &mut self.known, &mut give)? {
+                self.skipped += 1;
+            }
+        }
+        Ok(taken)
     }
 
     /// How many frames of unknown kinds were skipped.

@@ -19,39 +19,47 @@ use crate::pb::{Bad, Reader, Value};
 /// The most entries of a list in a message.
 pub(crate) const LIST_MAX: usize = 65_536;
 
-/// Reads a message; none if it is of a kind that this build does not know.
+/// Reads a message and gives it away; false if it is of a kind that this build does not know.
+///
+/// A message is given to a function instead of being returned because every `Option` and
+/// `Result` around it is a copy of all its bytes, which took longer than reading it.
 #[inline]
-pub(crate) fn message(bytes: &[u8], known: &mut Reading) -> Result<Option<Message>, Bad> {
+pub(crate) fn message(
+    bytes: &[u8],
+    known: &mut Reading,
+    give: &mut impl FnMut(Message),
+) -> Result<bool, Bad> {
     let mut from = Reader::new(bytes);
-    let mut found = None;
+    let mut found = false;
     while let Some((field, value)) = from.next()? {
         if !(1..=29).contains(&field) {
             continue;
         }
         // What a kind says about sessions counts at once, so a second one cannot be undone.
-        if found.is_some() {
+        if found {
             return Err(Bad("two messages in one frame"));
         }
+        found = true;
         let inside = value.message()?;
-        found = Some(match field {
-            1 => request(inside, known)?,
-            2 => locked(inside, known)?,
+        match field {
+            1 => request(inside, known, give)?,
+            2 => locked(inside, known, give)?,
             3 => {
                 let Finished {
                     session,
                     request,
                     token,
                 } = done(inside, known)?;
-                Message::Done {
+                give(Message::Done {
                     session,
                     request,
                     token,
-                }
+                });
             }
-            4 => heartbeat(inside, known)?,
-            5 => beat(inside, known)?,
-            _ => rare(field, inside, known)?,
-        });
+            4 => heartbeat(inside, known, give)?,
+            5 => beat(inside, known, give)?,
+            _ => give(rare(field, inside, known)?),
+        }
     }
     Ok(found)
 }
@@ -112,7 +120,12 @@ fn rare(field: u32, from: Reader<'_>, known: &mut Reading) -> Result<Message, Ba
     })
 }
 
-fn request(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {
+#[inline]
+fn request(
+    mut from: Reader<'_>,
+    known: &mut Reading,
+    give: &mut impl FnMut(Message),
+) -> Result<(), Bad> {
     let (mut what, mut hint, mut inside) = (None, Token(0), false);
     while let Some((field, value)) = from.next()? {
         match field {
@@ -122,14 +135,17 @@ fn request(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {
             _ => {}
         }
     }
-    Ok(Message::Request {
-        ask: given(what)?,
-        hint,
-        inside,
-    })
+    let ask = given(what)?;
+    give(Message::Request { ask, hint, inside });
+    Ok(())
 }
 
-fn locked(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {
+#[inline]
+fn locked(
+    mut from: Reader<'_>,
+    known: &mut Reading,
+    give: &mut impl FnMut(Message),
+) -> Result<(), Bad> {
     let mut reference = Reference::default();
     let (mut floor, mut limit, mut incarnation, mut clock) = (0, 0, 0, 0);
     while let Some((field, value)) = from.next()? {
@@ -141,15 +157,18 @@ fn locked(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {
             _ => reference.take_grant(field, value)?,
         }
     }
-    Ok(Message::Locked {
-        grant: reference.grant(known)?,
+    let grant = reference.grant(known)?;
+    give(Message::Locked {
+        grant,
         floor: Token(floor),
         limit: Token(limit),
         incarnation: Incarnation(incarnation),
         clock: Wall(clock),
-    })
+    });
+    Ok(())
 }
 
+#[inline]
 fn done(mut from: Reader<'_>, known: &mut Reading) -> Result<Finished, Bad> {
     let (mut reference, mut token) = (Reference::default(), None);
     while let Some((field, value)) = from.next()? {
@@ -181,7 +200,12 @@ fn entered(mut from: Reader<'_>, known: &mut Reading) -> Result<Entered, Bad> {
     })
 }
 
-fn heartbeat(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {
+#[inline]
+fn heartbeat(
+    mut from: Reader<'_>,
+    known: &mut Reading,
+    give: &mut impl FnMut(Message),
+) -> Result<(), Bad> {
     let (mut beat, mut list) = (0, Vec::new());
     while let Some((field, value)) = from.next()? {
         match field {
@@ -190,13 +214,19 @@ fn heartbeat(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> 
             _ => {}
         }
     }
-    Ok(Message::Heartbeat {
+    give(Message::Heartbeat {
         beat,
         entered: list,
-    })
+    });
+    Ok(())
 }
 
-fn beat(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {
+#[inline]
+fn beat(
+    mut from: Reader<'_>,
+    known: &mut Reading,
+    give: &mut impl FnMut(Message),
+) -> Result<(), Bad> {
     let (mut beat, mut clock, mut noted) = (0, Wall(0), Vec::new());
     while let Some((field, value)) = from.next()? {
         match field {
@@ -206,7 +236,8 @@ fn beat(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {
             _ => {}
         }
     }
-    Ok(Message::Beat { beat, clock, noted })
+    give(Message::Beat { beat, clock, noted });
+    Ok(())
 }
 
 fn queued(mut from: Reader<'_>, known: &mut Reading) -> Result<Message, Bad> {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::cli::Failure;
 
 mod bench;
+mod demo;
 mod fuzz;
 mod plants;
 mod plot;
@@ -47,6 +48,9 @@ pub(crate) enum Command {
         conclave sim replay 'seed=7;clients=4;crash=1' --from 1.2 --to 1.5 --node 3"
     )]
     Replay(replay::Replay),
+    /// Put small clusters through faults and tell what held; exit 1 if a property breaks
+    #[command(after_help = "Example:\n  conclave sim demo --worlds 300")]
+    Demo(demo::Demo),
     /// Measure how many events a second the simulator handles, checkers off and on
     #[command(after_help = "Example:\n  conclave sim bench --system 'majority(1001)'")]
     Bench(bench::Bench),
@@ -59,6 +63,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Fuzz(fuzz) => fuzz.run(),
         Command::Plants(plants) => plants.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Demo(demo) => demo.run(),
         Command::Bench(bench) => bench.run(),
     }
 }

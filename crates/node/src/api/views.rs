@@ -54,6 +54,8 @@ pub(crate) struct Entry {
     /// Its number there.
     pub(crate) request: u64,
     pub(crate) mode: ModeText,
+    /// The identity that its token fences.
+    pub(crate) group: String,
     /// `attached`, `detached` or `named`.
     pub(crate) bond: String,
     /// When it was made, in microseconds since 1970 on the clock of the nodes.
@@ -76,6 +78,7 @@ impl Entry {
             session: format!("{:x}", ask.session),
             request: ask.request.0,
             mode: ModeText::from(&ask.mode),
+            group: ask.group().to_string(),
             bond: match ask.bond {
                 Bond::Attached => "attached",
                 Bond::Detached => "detached",
@@ -133,14 +136,16 @@ pub(crate) struct Holder {
     pub(crate) mode: ModeText,
     /// The fencing token, once the holder has told it.
     pub(crate) token: Option<u64>,
+    /// The identity that the token fences.
+    pub(crate) group: String,
     pub(crate) owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<Text>,
     pub(crate) session: String,
     /// Whether it is kept by a handle.
     pub(crate) by_handle: bool,
-    /// When it asked for the lock, in milliseconds since 1970.
-    pub(crate) asked_ms: u64,
+    /// When it asked for the lock, in microseconds since 1970 on the clock of the nodes.
+    pub(crate) asked_us: u64,
     /// The nodes whose grant it has.
     pub(crate) nodes: Vec<u32>,
     /// Whether the nodes that answered are enough to know it.
@@ -153,8 +158,8 @@ pub(crate) struct Waiter {
     pub(crate) mode: ModeText,
     pub(crate) owner: String,
     pub(crate) session: String,
-    /// When it asked for the lock, in milliseconds since 1970.
-    pub(crate) asked_ms: u64,
+    /// When it asked for the lock, in microseconds since 1970 on the clock of the nodes.
+    pub(crate) asked_us: u64,
     /// How many requests are before it at the worst node.
     pub(crate) position: u32,
 }
@@ -229,11 +234,12 @@ pub(crate) fn merge(
             merged.holders.push(Holder {
                 mode: entry.mode,
                 token: request.token,
+                group: entry.group,
                 owner: entry.owner,
                 note: entry.note,
                 session: entry.session,
                 by_handle: entry.bond != "attached",
-                asked_ms: entry.asked_us / 1000,
+                asked_us: entry.asked_us,
                 nodes,
                 certain,
             });
@@ -242,7 +248,7 @@ pub(crate) fn merge(
                 mode: entry.mode,
                 owner: entry.owner,
                 session: entry.session,
-                asked_ms: entry.asked_us / 1000,
+                asked_us: entry.asked_us,
                 position: u32::try_from(request.position).unwrap_or(u32::MAX),
             });
         }
@@ -279,6 +285,7 @@ mod tests {
             session: format!("{asked_us:x}"),
             request: 1,
             mode: ModeText::Exclusive,
+            group: "own:1".into(),
             bond: "detached".into(),
             asked_us,
             client: "c".into(),
@@ -322,8 +329,8 @@ mod tests {
         assert_eq!(all.holders[0].token, Some(77));
         assert_eq!(all.holders[0].nodes, [1, 2]);
         assert!(all.holders[0].certain);
-        let waiting: Vec<u64> = all.waiters.iter().map(|one| one.asked_ms).collect();
-        assert_eq!(waiting, [2, 3]);
+        let waiting: Vec<u64> = all.waiters.iter().map(|one| one.asked_us).collect();
+        assert_eq!(waiting, [2000, 3000]);
         assert_eq!(all.waiters[0].position, 1);
     }
 

@@ -180,6 +180,15 @@ impl Conns {
 
     /// Queues a message; false if the connection now has more unsent bytes than allowed.
     pub(super) fn send(&mut self, id: u64, message: &Message) -> bool {
+        self.queue(id, |conn, pool| conn.push(message, pool))
+    }
+
+    /// Queues bytes made by `write`; false if there are now more unsent bytes than allowed.
+    pub(super) fn send_raw(&mut self, id: u64, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        self.queue(id, |conn, pool| write(conn.output(pool)))
+    }
+
+    fn queue(&mut self, id: u64, push: impl FnOnce(&mut Conn, &mut Pool)) -> bool {
         let Some(conn) = self.table.get_mut(&id) else {
             return true;
         };
@@ -187,31 +196,14 @@ impl Conns {
             return true;
         }
         let before = conn.unsent();
-        conn.push(message, &mut self.pool);
-        self.grown(id, before)
-    }
-
-    /// Queues bytes made by `write`; false if there are now more unsent bytes than allowed.
-    pub(super) fn send_raw(&mut self, id: u64, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let Some(conn) = self.table.get_mut(&id) else {
-            return true;
-        };
-        let before = conn.unsent();
-        write(conn.output(&mut self.pool));
-        self.grown(id, before)
-    }
-
-    fn grown(&mut self, id: u64, before: usize) -> bool {
-        let Some(conn) = self.table.get_mut(&id) else {
-            return true;
-        };
+        push(conn, &mut self.pool);
         let after = conn.unsent();
         self.unsent += after - before;
         if !conn.dirty {
             conn.dirty = true;
             self.dirty.push(id);
         }
-        conn.doomed |= after > UNSENT_MAX || self.unsent > UNSENT_SUM_MAX;
+        conn.doomed = after > UNSENT_MAX || self.unsent > UNSENT_SUM_MAX;
         !conn.doomed
     }
 

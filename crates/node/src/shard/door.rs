@@ -272,7 +272,10 @@ impl Loop {
             Rejection::Config { .. } => "config",
             Rejection::Full => "full",
         });
+        // At its start a node looks whether it is its own twin, perhaps through a proxy.
+        let own = greeting.process == self.door.process;
         if let Some(address) = self.conns.address(id)
+            && !own
             && self.quiet.may_speak(now)
         {
             let differ = differences(&self.door.facts, &greeting.facts);

@@ -349,26 +349,35 @@ impl Loop {
     }
 
     fn wake_if_due(&mut self) {
-        if !self.started {
-            return;
-        }
-        let due = self.node.next_wake().is_some_and(|wake| {
-            let now = (self.clock)();
-            wake.at <= now.mono
-        });
+        let now = self.now();
+        self.wake_if_due_at(now);
+    }
+
+    fn wake_if_due_at(&mut self, now: Now) -> bool {
+        let wake = self.node.next_wake().filter(|_| self.started);
+        let due = wake.is_some_and(|wake| wake.at <= now.mono);
         if due {
-            self.handle(NodeInput::Wake);
+            self.handle_at(now, NodeInput::Wake);
         }
+        due
     }
 
     /// One step, behind the timers that are due.
     pub(super) fn step(&mut self, input: NodeInput) {
-        self.wake_if_due();
-        self.handle(input);
+        let now = self.now();
+        if self.wake_if_due_at(now) {
+            self.handle(input);
+        } else {
+            self.handle_at(now, input);
+        }
     }
 
     fn handle(&mut self, input: NodeInput) {
         let now = self.now();
+        self.handle_at(now, input);
+    }
+
+    fn handle_at(&mut self, now: Now, input: NodeInput) {
         self.node.handle(now, input, &mut self.out);
         self.apply(now);
     }

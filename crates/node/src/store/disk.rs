@@ -80,7 +80,7 @@ impl Disk {
         let bytes: Vec<Vec<u8>> = records.iter().map(record::encode).collect();
         let fits = self.log.fits(bytes.iter().map(Vec::as_slice));
         if fits {
-            self.log.append(bytes.iter().map(Vec::as_slice))?;
+            self.log.append(&bytes.iter().map(Vec::as_slice))?;
         }
         for (record, bytes) in records.iter().zip(bytes) {
             self.live.apply(record, bytes);
@@ -94,15 +94,14 @@ impl Disk {
     /// Writes the state as a new journal and puts it in the place of the full one.
     fn rewrite(&mut self) -> io::Result<()> {
         let reused = match self.spare.take() {
-            Some(spare) => spare.again(self.owner, draw()?, self.live.records())?,
+            Some(spare) => spare.again(self.owner, draw()?, &self.live.records())?,
             None => None,
         };
-        let log = match reused {
-            Some(log) => log,
-            None => {
-                let capacity = (2 * self.log.capacity()).clamp(CAPACITY_MIN, CAPACITY_MAX);
-                begin(&self.path, self.owner, capacity, &self.live)?
-            }
+        let log = if let Some(log) = reused {
+            log
+        } else {
+            let capacity = (2 * self.log.capacity()).clamp(CAPACITY_MIN, CAPACITY_MAX);
+            begin(&self.path, self.owner, capacity, &self.live)?
         };
         let kept = replace(&self.path, true)?;
         let former = std::mem::replace(&mut self.log, log);
@@ -327,7 +326,7 @@ fn begin(path: &Path, owner: u64, capacity: u64, live: &Live) -> io::Result<Log>
     }
     let size: u64 = live.records().map(|record| record.len() as u64 + 8).sum();
     let capacity = capacity.max(2 * size);
-    Log::begin(create(&next)?, owner, draw()?, capacity, live.records())
+    Log::begin(create(&next)?, owner, draw()?, capacity, &live.records())
 }
 
 /// Puts the next journal in its place; says whether the former one was kept as the next one.

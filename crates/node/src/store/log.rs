@@ -66,7 +66,7 @@ impl Log {
         owner: u64,
         run: u64,
         capacity: u64,
-        records: impl Iterator<Item = &'a [u8]> + Clone,
+        records: &(impl Iterator<Item = &'a [u8]> + Clone),
     ) -> io::Result<Self> {
         let capacity = capacity
             .max(size_of(records.clone()))
@@ -88,7 +88,7 @@ impl Log {
         owner: u64,
         run: u64,
         capacity: u64,
-        records: impl Iterator<Item = &'a [u8]> + Clone,
+        records: &(impl Iterator<Item = &'a [u8]> + Clone),
     ) -> io::Result<Self> {
         file.write_all_at(&header(owner, run, capacity), 0)?;
         let mut log = Self {
@@ -108,7 +108,7 @@ impl Log {
         self,
         owner: u64,
         run: u64,
-        records: impl Iterator<Item = &'a [u8]> + Clone,
+        records: &(impl Iterator<Item = &'a [u8]> + Clone),
     ) -> io::Result<Option<Self>> {
         if size_of(records.clone()) > self.capacity / 2 {
             return Ok(None);
@@ -129,13 +129,13 @@ impl Log {
     /// Writes one batch and syncs it.
     pub(super) fn append<'a>(
         &mut self,
-        records: impl Iterator<Item = &'a [u8]> + Clone,
+        records: &(impl Iterator<Item = &'a [u8]> + Clone),
     ) -> io::Result<()> {
         self.put(records)?;
         self.file.sync_data()
     }
 
-    fn put<'a>(&mut self, records: impl Iterator<Item = &'a [u8]> + Clone) -> io::Result<()> {
+    fn put<'a>(&mut self, records: &(impl Iterator<Item = &'a [u8]> + Clone)) -> io::Result<()> {
         let length = length_of(records.clone());
         let size = padded(length);
         debug_assert!(
@@ -264,11 +264,11 @@ fn read_batch(
     }
     let mut bytes = [0; HEAD];
     file.read_exact_at(&mut bytes, side + at)?;
-    let Some(head) = Head::parse(&bytes) else {
+    let Some(head) = Head::parse(&bytes, run) else {
         return Ok(None);
     };
     let room = capacity - at - HEAD as u64;
-    if head.run != run || head.number != number || head.length > room {
+    if head.number != number || head.length > room {
         return Ok(None);
     }
     let mut body = vec![0; padded(head.length) as usize - HEAD];
@@ -297,9 +297,7 @@ fn trace_behind(
         let part = chunk.len().min((capacity - from) as usize);
         file.read_exact_at(&mut chunk[..part], side + from)?;
         for (index, sector) in chunk[..part].chunks(SECTOR as usize).enumerate() {
-            if let Some(head) = Head::parse(sector)
-                && head.run == run
-            {
+            if let Some(head) = Head::parse(sector, run) {
                 found = Some((head.number, from + index as u64 * SECTOR));
             }
         }
@@ -350,12 +348,13 @@ impl Head {
         bytes
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < HEAD || bytes[..8] == [0; 8] {
+    /// The head of this run that these bytes begin with, if they do.
+    fn parse(bytes: &[u8], run: u64) -> Option<Self> {
+        if bytes.len() < HEAD || bytes[..8] != run.to_le_bytes() {
             return None;
         }
         let head = Self {
-            run: u64::from_le_bytes(part(bytes, 0)),
+            run,
             number: u64::from_le_bytes(part(bytes, 8)),
             length: u64::from_le_bytes(part(bytes, 16)),
             sum: part(bytes, 24),

@@ -15,9 +15,7 @@ use conclave_protocol::id::{ClientId, ConnNo, Name, NodeId};
 use conclave_protocol::lock::{Acquire, ClientEvent, Message, Mode};
 use conclave_wire::Cluster;
 use conclave_wire::codec::{Decoder, Encoder};
-use conclave_wire::greeting::{
-    Greeting, Reply, Role, VERSION, decode_reply, encode_greeting,
-};
+use conclave_wire::greeting::{Greeting, Reply, Role, VERSION, decode_reply, encode_greeting};
 use conclave_wire::handle::Key;
 
 /// Nothing in a test takes as long unless it hangs.
@@ -35,8 +33,7 @@ pub fn plan(nodes: u32) -> Plan {
 
 /// A cluster with more lines at the top level of its file.
 pub fn plan_with(nodes: u32, more: &str) -> Plan {
-    let mut text =
-        format!("name = \"test\"\nepoch = 1\nquorum = \"majority\"\n{more}\n");
+    let mut text = format!("name = \"test\"\nepoch = 1\nquorum = \"majority\"\n{more}\n");
     let mut sockets = Vec::new();
     for id in 1..=nodes {
         let peer = TcpListener::bind("127.0.0.1:0").unwrap();

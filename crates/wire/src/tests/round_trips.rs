@@ -78,6 +78,29 @@ proptest! {
     }
 
     #[test]
+    fn all_at_once_is_the_same(messages in messages(), cut in any::<u64>()) {
+        let (mut encoder, mut bytes) = (Encoder::new(), Vec::new());
+        for message in &messages {
+            encoder.encode(message, &mut bytes);
+            // A frame of a kind that nobody knows.
+            bytes.extend_from_slice(&[3, 0, 0, 0, 0xc2, 0x3e, 0]);
+        }
+        bytes.truncate(cut as usize % (bytes.len() + 1));
+        let (mut one, mut rest, mut single) = (Decoder::new(), &bytes[..], Vec::new());
+        while let Some((message, length)) = one.decode(rest).unwrap() {
+            single.push(message);
+            rest = &rest[length..];
+        }
+        let (mut each, mut all) = (Decoder::new(), Vec::new());
+        let taken = each.decode_each(&bytes, |message| all.push(message)).unwrap();
+        prop_assert_eq!(&all, &single);
+        prop_assert!(messages.starts_with(&all));
+        let left = bytes.len() - taken;
+        prop_assert!(left == rest.len() || left + 7 == rest.len(), "{} left", left);
+        prop_assert_eq!(each.decode_each(&bytes[taken..], drop), Ok(0));
+    }
+
+    #[test]
     fn records_come_back(seed in any::<u64>()) {
         let record = Random::new(seed).record();
         let bytes = record::encode(&record);

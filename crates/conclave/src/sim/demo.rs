@@ -1,4 +1,4 @@
-//! `conclave demo`: a simulated cluster goes through faults, and what held is told.
+//! `conclave sim demo`: a simulated cluster goes through faults, and what held is told.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,10 +10,10 @@ use conclave_sim::trace::Line;
 use conclave_sim::{Options, invariants, swarm};
 use serde_json::{Value, json};
 
+use super::run::{Measured, Subject, load, measure_lock};
+use super::{guarded, quiet_panics, replay_command, short, thousands};
 use crate::cli::Failure;
 use crate::output::{self, Progress};
-use crate::sim::run::{Measured, Subject, load, measure_lock};
-use crate::sim::{guarded, quiet_panics, replay_command, short, thousands};
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {

@@ -1,0 +1,162 @@
+//! `conclave check-config`: what a node would run with, and where each value comes from.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use conclave_quorum::analyze::{Inputs, Measures, analyze};
+use conclave_wire::Cluster;
+use serde_json::{Value, json};
+
+use super::place::Text;
+use super::settings::{Overrides, Settings};
+use crate::cli::Failure;
+use crate::output::{self, number, span};
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckConfig {
+    /// A node file or a cluster file
+    file: PathBuf,
+    #[command(flatten)]
+    flags: Overrides,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl CheckConfig {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let text = Text::read(&self.file)?;
+        // A file that lists nodes is a cluster file; a node's own has none at the top.
+        if text.has("nodes") {
+            let cluster = text.cluster()?;
+            return self.tell(&cluster, None);
+        }
+        let settings = Settings::load(Some(&self.file), &self.flags)?;
+        self.tell(&settings.cluster, Some(&settings))
+    }
+
+    fn tell(&self, cluster: &Cluster, settings: Option<&Settings>) -> Result<(), Failure> {
+        let quorum = Quorum::of(cluster)?;
+        let mut warnings = settings.map_or(Vec::new(), |known| known.warnings.clone());
+        warnings.extend(quorum.warnings());
+        if self.json {
+            return output::json(&json!({
+                "file": self.file.display().to_string(),
+                "kind": if settings.is_some() { "node" } else { "cluster" },
+                "settings": settings.map(settings_json),
+                "cluster": cluster_json(cluster),
+                "quorum": quorum.as_json(),
+                "warnings": warnings,
+            }));
+        }
+        if let Some(settings) = settings {
+            let mut table = output::table(&["SETTING", "VALUE", "FROM"]);
+            for (name, value, from) in settings.listed() {
+                table.add_row([name, &value, &from]);
+            }
+            output::print(&table)?;
+            output::line("")?;
+        }
+        print_cluster(cluster, &quorum)?;
+        for warning in &warnings {
+            output::line(format!("\nwarning: {warning}"))?;
+        }
+        output::line("\nok")
+    }
+}
+
+fn settings_json(settings: &Settings) -> Value {
+    let rows = settings.listed().into_iter();
+    let rows =
+        rows.map(|(name, value, from)| json!({ "name": name, "value": value, "from": from }));
+    rows.collect()
+}
+
+fn cluster_json(cluster: &Cluster) -> Value {
+    json!({
+        "name": cluster.name,
+        "epoch": cluster.epoch,
+        "digest": hex(&cluster.digest()),
+        "nodes": cluster.nodes,
+        "facts": cluster.facts(),
+    })
+}
+
+fn print_cluster(cluster: &Cluster, quorum: &Quorum) -> Result<(), Failure> {
+    let mut table = output::table(&["CLUSTER", ""]);
+    for (field, value) in cluster.facts() {
+        if !value.is_empty() {
+            table.add_row([field, value]);
+        }
+    }
+    table.add_row(["digest".to_owned(), hex(&cluster.digest())]);
+    table.add_row(["quorum size".to_owned(), quorum.size.clone()]);
+    table.add_row(["load per node".to_owned(), number(quorum.load)]);
+    let left = format!("any {} of {} nodes", quorum.crashes, cluster.nodes.len());
+    table.add_row(["crashes survived".to_owned(), left]);
+    output::print(&table)?;
+    output::line("")?;
+    let mut table = output::table(&["NODE", "API", "PEERS AND CLIENTS"]);
+    for node in &cluster.nodes {
+        table.add_row([node.id.to_string(), node.api.clone(), node.peer.clone()]);
+    }
+    output::print(&table)
+}
+
+/// What the quorum system means for an operator.
+struct Quorum {
+    nodes: usize,
+    size: String,
+    sizes: (usize, usize),
+    load: f64,
+    crashes: usize,
+}
+
+impl Quorum {
+    fn of(cluster: &Cluster) -> Result<Self, Failure> {
+        let nodes = cluster.nodes.len();
+        let built = crate::quorum::system(&cluster.quorum, Some(nodes))?;
+        let analysis = analyze(&built, &Inputs::default(), &mut |_| ()).map_err(Failure::input)?;
+        let Measures {
+            sizes,
+            load,
+            resilience,
+            ..
+        } = &analysis.whole;
+        Ok(Self {
+            nodes,
+            size: span(sizes.min, sizes.max),
+            sizes: (sizes.min, sizes.max),
+            load: load.upper,
+            crashes: resilience.value,
+        })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        if self.crashes > 0 {
+            return Vec::new();
+        }
+        vec![format!(
+            "no crash is survived: with {} nodes and this quorum system one stopped node can \
+             block every lock",
+            self.nodes
+        )]
+    }
+
+    fn as_json(&self) -> Value {
+        json!({
+            "size": { "min": self.sizes.0, "max": self.sizes.1 },
+            "load": self.load,
+            "crashes_survived": self.crashes,
+        })
+    }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

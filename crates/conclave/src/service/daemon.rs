@@ -1,0 +1,70 @@
+//! A node that runs in this process.
+
+use std::net::{SocketAddr, TcpListener};
+
+use conclave_node::{Node, Options};
+
+use super::settings::Settings;
+use crate::cli::Failure;
+
+/// A node that runs in this process, on threads of its own.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    /// Its number.
+    pub(crate) id: u32,
+    /// Where its API is.
+    pub(crate) api: SocketAddr,
+    /// Where peers and clients connect.
+    pub(crate) peer: SocketAddr,
+    node: Node,
+    /// How it ended was told.
+    told: bool,
+}
+
+impl Daemon {
+    /// Starts a node; it may not be ready yet. `init` says that an empty data directory is new.
+    pub(crate) fn start(
+        settings: Settings,
+        init: bool,
+        (peer, api): (TcpListener, TcpListener),
+    ) -> Result<Self, Failure> {
+        let id = settings.id.value;
+        let node = Node::start(Options {
+            cluster: settings.cluster,
+            id,
+            data: settings.data.value,
+            init,
+            key: settings.key,
+            peer,
+            api,
+            history: settings.history,
+        })
+        .map_err(|error| Failure::Failed(format!("node {id}: {error}")))?;
+        Ok(Self {
+            id,
+            api: node.api_addr(),
+            peer: node.peer_addr(),
+            node,
+            told: false,
+        })
+    }
+
+    /// How it ended; never, once that was told.
+    pub(crate) async fn ended(&mut self) -> Result<(), String> {
+        if self.told {
+            return std::future::pending().await;
+        }
+        let how = self.node.wait().await;
+        self.told = true;
+        how.map_err(|error| error.to_string())
+    }
+
+    /// Asks holders to move, writes what must survive, and stops.
+    pub(crate) async fn stop(&mut self) -> Result<(), String> {
+        if self.told {
+            return Ok(());
+        }
+        self.node.drain_and_stop();
+        self.ended().await
+    }
+}

@@ -1,0 +1,350 @@
+//! `conclave lock`: runs a command while it holds a lock.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use conclave_client::{AcquireError, Client, Guard, clock};
+use conclave_protocol::Instant as Steady;
+use conclave_wire::Span;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use super::find::Endpoints;
+use super::forward::Signals;
+use super::place::shown;
+use super::runtime;
+use super::signals::code_of_signal;
+use crate::cli::Failure;
+
+/// How often the time that is left is looked at, at least: timers stand still while a machine
+/// sleeps, the lock does not.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Args)]
+pub(crate) struct Lock {
+    /// The lock
+    name: OsString,
+    /// Share it with other readers
+    #[arg(long, conflicts_with = "group")]
+    shared: bool,
+    /// Share it with everybody who asks for this group
+    #[arg(long, value_name = "G")]
+    group: Option<OsString>,
+    /// How long the lock outlives us if we vanish
+    #[arg(long, value_name = "SPAN", default_value = "10s")]
+    ttl: Span,
+    /// Wait at most so long; without it, and without --try, as long as it takes
+    #[arg(long, value_name = "SPAN", conflicts_with = "try_only")]
+    wait: Option<Span>,
+    /// Do not wait
+    #[arg(long = "try")]
+    try_only: bool,
+    #[command(flatten)]
+    endpoints: Endpoints,
+    /// Say what is waited for even if nobody seems to watch
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print a line of JSON to standard error at the end (standard output is the command's)
+    #[arg(long)]
+    json: bool,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What came of it, for the line of JSON.
+#[derive(Debug, Default)]
+struct Report {
+    token: Option<u64>,
+    group: Option<String>,
+    waited: Duration,
+    held: Option<Duration>,
+}
+
+impl Lock {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let endpoints = self.endpoints.find()?;
+        let mut report = Report::default();
+        let result = runtime()?.block_on(self.take(&endpoints, &mut report));
+        if !self.json {
+            return result;
+        }
+        let (outcome, code, message) = match &result {
+            Ok(()) => ("done", 0, None),
+            Err(Failure::Exit(code)) => ("done", *code, None),
+            Err(Failure::NotAcquired(message)) => ("not_acquired", 3, Some(message)),
+            Err(Failure::Lost(message)) => ("lost", 4, Some(message)),
+            Err(Failure::NoQuorum(message)) => ("no_quorum", 5, Some(message)),
+            Err(Failure::Input(message)) => ("refused", 2, Some(message)),
+            Err(_) => return result,
+        };
+        let line = json!({
+            "lock": self.name.to_string_lossy(),
+            "outcome": outcome,
+            "token": report.token,
+            "group": report.group,
+            "waited_ms": millis(report.waited),
+            "held_ms": report.held.map(millis),
+            "exit": code,
+            "message": message,
+        });
+        anstream::eprintln!("{line}");
+        if code == 0 {
+            Ok(())
+        } else {
+            Err(Failure::Exit(code))
+        }
+    }
+
+    fn shown(&self) -> String {
+        shown(&self.name.to_string_lossy())
+    }
+
+    async fn take(&self, endpoints: &[String], report: &mut Report) -> Result<(), Failure> {
+        let mut signals = Signals::new()?;
+        let begun = Instant::now();
+        let interrupted = |signal: Signal| Failure::Exit(code_of_signal(signal.as_raw()));
+        let client = tokio::select! {
+            client = Client::connect(endpoints.iter().cloned()) => client,
+            signal = signals.stop() => return Err(interrupted(signal)),
+        };
+        let client = client.map_err(|error| Failure::NoQuorum(error.to_string()))?;
+        let acquired = tokio::select! {
+            acquired = self.acquire(&client) => acquired,
+            signal = signals.stop() => Err(interrupted(signal)),
+        };
+        report.waited = begun.elapsed();
+        let result = match acquired {
+            Ok(guard) => {
+                report.token = Some(guard.token());
+                report.group = Some(guard.group().to_string());
+                let begun = Instant::now();
+                let result = self.hold(guard, &mut signals).await;
+                report.held = Some(begun.elapsed());
+                result
+            }
+            Err(failure) => Err(failure),
+        };
+        // What was queued for the nodes must leave before this process does.
+        client.close().await;
+        result
+    }
+
+    async fn acquire(&self, client: &Client) -> Result<Guard, Failure> {
+        let mut request = client.lock(self.name.as_bytes()).ttl(self.ttl.0);
+        request = match &self.group {
+            Some(group) => request.group(group.as_bytes()),
+            None if self.shared => request.shared(),
+            None => request.exclusive(),
+        };
+        if !self.json && (self.verbose || std::io::stderr().is_terminal()) {
+            let name = self.shown();
+            request = request.on_position(move |place| {
+                anstream::eprintln!("waiting for '{name}': {place} before us");
+            });
+        }
+        let name = self.shown();
+        let acquired = if self.try_only {
+            let tried = request.try_acquire().await;
+            tried.and_then(|guard| guard.ok_or(AcquireError::TimedOut { position: None }))
+        } else if let Some(wait) = self.wait {
+            request.acquire_timeout(wait.0).await
+        } else {
+            request.acquire().await
+        };
+        acquired.map_err(|error| match error {
+            AcquireError::TimedOut { .. } if self.try_only => {
+                Failure::NotAcquired(format!("'{name}' is held by somebody else"))
+            }
+            AcquireError::TimedOut { .. } => Failure::NotAcquired(format!("'{name}': {error}")),
+            AcquireError::NoQuorum { .. } => Failure::NoQuorum(error.to_string()),
+            error => Failure::Input(format!("'{name}': {error}")),
+        })
+    }
+
+    /// Runs the command, and sees to it that it does not outlive the lock.
+    async fn hold(&self, guard: Guard, signals: &mut Signals) -> Result<(), Failure> {
+        let mut child = self.start(&guard, signals.apart())?;
+        let mut lost = std::pin::pin!(guard.lost());
+        let mut watch = Watch::default();
+        let status = loop {
+            match watch.look(clock::now().mono, guard.valid_for()) {
+                Some(signal) => signals.send(&child, signal),
+                None => tokio::select! {
+                    biased;
+                    () = &mut lost, if !watch.lost => watch.lost = true,
+                    status = child.wait() => break status?,
+                    signal = signals.next() => signals.pass(&child, signal),
+                    () = tokio::time::sleep(watch.pause(clock::now().mono, guard.valid_for())) => {}
+                },
+            }
+        };
+        let name = self.shown();
+        let how = super::members::ended(status);
+        let kept = guard.release().await.is_ok();
+        if watch.told {
+            return Err(Failure::Lost(format!(
+                "'{name}' was lost; the command was told to end: {how}"
+            )));
+        }
+        if !kept {
+            return Err(Failure::Lost(format!(
+                "'{name}' was lost as the command ended: {how}"
+            )));
+        }
+        match code(status) {
+            0 => Ok(()),
+            code => Err(Failure::Exit(code)),
+        }
+    }
+
+    fn start(&self, guard: &Guard, apart: bool) -> Result<Child, Failure> {
+        let binary = std::env::current_exe()?;
+        let mut command = Command::new(binary);
+        command
+            .args(["exec-guarded", "--parent"])
+            .arg(std::process::id().to_string())
+            .arg("--")
+            .args(&self.command)
+            .env("CONCLAVE_LOCK", &self.name)
+            .env("CONCLAVE_TOKEN", guard.token().to_string())
+            .env("CONCLAVE_GROUP", OsStr::new(&guard.group().to_string()));
+        if apart {
+            command.process_group(0);
+        }
+        let started = command.spawn();
+        started.map_err(|error| Failure::Failed(format!("cannot start the command: {error}")))
+    }
+}
+
+/// When the command is told that the lock is going, and when it is killed.
+#[derive(Debug, Default)]
+struct Watch {
+    /// How long it has between being told and being killed: a fifth of the longest time that was
+    /// left. A hold that the nodes have not all heard of counts from one heartbeat to the next; it
+    /// gets its whole TTL only afterwards.
+    grace: Duration,
+    /// The lock is lost.
+    lost: bool,
+    /// The command was told.
+    told: bool,
+    killed: bool,
+    /// The latest that the lock may be ours, as last known, by a clock that never stands still.
+    deadline: Steady,
+}
+
+impl Watch {
+    /// What to send to the command now, `left` before the lock may be another's.
+    fn look(&mut self, now: Steady, left: Duration) -> Option<Signal> {
+        if !self.lost {
+            self.deadline = now + left;
+            self.grace = self.grace.max(left / 5);
+        }
+        if !self.told && (self.lost || left <= self.grace) {
+            self.told = true;
+            // Whoever is told before the time must not take all of it: others may be inside.
+            self.deadline = self.deadline.min(now + self.grace);
+            return Some(Signal::TERM);
+        }
+        if self.lost && !self.killed && now >= self.deadline {
+            self.killed = true;
+            return Some(Signal::KILL);
+        }
+        None
+    }
+
+    /// How long nothing needs to be looked at.
+    fn pause(&self, now: Steady, left: Duration) -> Duration {
+        let until = if self.lost {
+            self.deadline.since(now)
+        } else if self.told {
+            left
+        } else {
+            left.saturating_sub(self.grace)
+        };
+        until.clamp(Duration::from_millis(1), LOOK)
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(255),
+        (None, Some(signal)) => code_of_signal(signal),
+        (None, None) => 255,
+    }
+}
+
+fn millis(span: Duration) -> Value {
+    Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(millis: u64) -> Steady {
+        Steady::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn the_command_is_told_when_renewal_fails_and_killed_when_the_lock_is_lost() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), TTL), None);
+        assert_eq!(watch.look(at(7999), Duration::from_millis(2001)), None);
+        assert_eq!(watch.look(at(8000), 2 * SECOND), Some(Signal::TERM));
+        assert_eq!(watch.look(at(9000), SECOND), None, "it is told once");
+        assert_eq!(watch.look(at(10_000), Duration::ZERO), None, "not lost yet");
+        watch.lost = true;
+        assert_eq!(watch.look(at(10_000), Duration::ZERO), Some(Signal::KILL));
+        assert_eq!(watch.look(at(10_001), Duration::ZERO), None);
+    }
+
+    #[test]
+    fn the_command_is_told_at_once_when_the_lock_is_lost_before_its_time() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), TTL), None);
+        watch.lost = true;
+        assert_eq!(watch.look(at(1000), Duration::ZERO), Some(Signal::TERM));
+        assert_eq!(watch.look(at(2999), Duration::ZERO), None, "it has a grace");
+        assert_eq!(watch.look(at(3000), Duration::ZERO), Some(Signal::KILL));
+    }
+
+    #[test]
+    fn a_command_that_slept_past_the_deadline_is_killed_right_after_it_is_told() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), TTL), None);
+        watch.lost = true;
+        assert_eq!(watch.look(at(60_000), Duration::ZERO), Some(Signal::TERM));
+        assert_eq!(watch.look(at(60_001), Duration::ZERO), Some(Signal::KILL));
+    }
+
+    #[test]
+    fn a_young_hold_counts_from_heartbeat_to_heartbeat() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), SECOND), None);
+        assert_eq!(watch.look(at(250), Duration::from_millis(750)), None);
+        assert_eq!(watch.look(at(300), TTL), None, "all nodes have heard of it");
+        assert_eq!(watch.look(at(8300), 2 * SECOND), Some(Signal::TERM));
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), SECOND), None);
+        assert_eq!(watch.look(at(800), SECOND / 5), Some(Signal::TERM));
+    }
+
+    #[test]
+    fn a_lock_that_is_renewed_after_all_spares_a_command_that_was_told() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), TTL), None);
+        assert_eq!(watch.look(at(8500), SECOND), Some(Signal::TERM));
+        assert_eq!(watch.look(at(9000), TTL), None);
+        assert_eq!(watch.look(at(18_000), TTL), None);
+    }
+}

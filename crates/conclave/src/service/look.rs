@@ -1,0 +1,438 @@
+//! `conclave status`, `locks`, `show` and `sessions`: what is going on in a cluster, as any of its
+//! nodes tells.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use conclave_wire::Span;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::find::Endpoints;
+use super::place::shown;
+use super::{http, runtime};
+use crate::cli::Failure;
+use crate::output;
+
+/// How long a node may take to answer; it asks the others meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The shortest pause between two looks.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// How a look is shown.
+#[derive(Debug, Args)]
+struct How {
+    #[command(flatten)]
+    endpoints: Endpoints,
+    /// Look again and again, every second unless said otherwise
+    #[arg(long, value_name = "SPAN", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "1s")]
+    watch: Option<Span>,
+    /// Print JSON; with --watch a line each time
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Locks {
+    /// Only locks whose name begins so
+    prefix: Option<OsString>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The lock
+    name: OsString,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sessions {
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    #[command(flatten)]
+    how: How,
+}
+
+impl Status {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let told = self.how.look("/v1/status", status_text)?;
+        // Scripts ask for the code: no quorum serves.
+        if told["available"] == Value::Bool(false) {
+            return Err(Failure::Exit(5));
+        }
+        Ok(())
+    }
+}
+
+impl Locks {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let prefix = self
+            .prefix
+            .as_ref()
+            .map_or(&b""[..], |text| text.as_bytes());
+        let prefix = encoded(prefix);
+        let path = format!("/v1/locks?limit={}&prefix={prefix}", self.limit);
+        self.how.look(&path, locks_text).map(drop)
+    }
+}
+
+impl Show {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        if self.name.is_empty() {
+            return Err(Failure::input("NAME is empty: name a lock"));
+        }
+        let path = format!("/v1/locks/{}", encoded(self.name.as_bytes()));
+        self.how.look(&path, show_text).map(drop)
+    }
+}
+
+impl Sessions {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let path = format!("/v1/sessions?limit={}", self.limit);
+        self.how.look(&path, sessions_text).map(drop)
+    }
+}
+
+impl How {
+    /// Shows what nodes answer at this path, once or again and again.
+    fn look(&self, path: &str, text: fn(&Value) -> String) -> Result<Value, Failure> {
+        let endpoints = self.endpoints.find()?;
+        runtime()?.block_on(async {
+            let Some(Span(pause)) = self.watch else {
+                let told = ask(&endpoints, path).await?;
+                self.print(&told, text)?;
+                return Ok(told);
+            };
+            let clear = !self.json && io::stdout().is_terminal();
+            loop {
+                let told = ask(&endpoints, path).await;
+                if clear {
+                    output::raw(b"\x1b[H\x1b[2J")?;
+                }
+                match told {
+                    Ok(told) => self.print(&told, text)?,
+                    // A cluster that is down now may be up at the next look.
+                    Err(Failure::NoQuorum(message)) => anstream::eprintln!("error: {message}"),
+                    Err(failure) => return Err(failure),
+                }
+                tokio::time::sleep(pause.max(PAUSE_MIN)).await;
+            }
+        })
+    }
+
+    fn print(&self, told: &Value, text: fn(&Value) -> String) -> Result<(), Failure> {
+        match (self.json, self.watch) {
+            (true, None) => output::json(told),
+            (true, Some(_)) => output::line(told.to_string()),
+            (false, None) => output::line(text(told)),
+            (false, Some(_)) => output::line(format!("{}\n", text(told))),
+        }
+    }
+}
+
+/// The first good answer of any endpoint.
+async fn ask(endpoints: &[String], path: &str) -> Result<Value, Failure> {
+    let mut asked = JoinSet::new();
+    for endpoint in endpoints {
+        let url = format!("{endpoint}{path}");
+        let endpoint = endpoint.clone();
+        asked.spawn(async move {
+            let answer = http::get(&url, PATIENCE).await;
+            (endpoint, answer)
+        });
+    }
+    let mut troubles = Vec::new();
+    while let Some(done) = asked.join_next().await {
+        let Ok((endpoint, answer)) = done else {
+            continue;
+        };
+        let trouble = match answer {
+            Ok(answer) if answer.status == 200 => match answer.json() {
+                Ok(told) => return Ok(told),
+                Err(trouble) => trouble,
+            },
+            Ok(answer) if answer.status / 100 == 4 => {
+                return Err(Failure::Input(answer.trouble()));
+            }
+            Ok(answer) => answer.trouble(),
+            Err(trouble) => trouble,
+        };
+        troubles.push(format!("{endpoint}: {trouble}"));
+    }
+    troubles.sort();
+    Err(Failure::NoQuorum(format!(
+        "no endpoint answers ({}); is the cluster running?",
+        shown(&troubles.join("; "))
+    )))
+}
+
+fn status_text(told: &Value) -> String {
+    let mut table = output::table(&[
+        "NODE", "STATE", "LOCKS", "SESSIONS", "CLIENTS", "UP FOR", "API",
+    ]);
+    for node in list(&told["nodes"]) {
+        let status = &node["status"];
+        let state = match status["state"].as_str() {
+            Some(state) => shown(state),
+            None => format!("unreachable ({})", text(&node["why"])),
+        };
+        let up = status["uptime_ms"]
+            .as_u64()
+            .map_or(String::new(), span_text);
+        table.add_row([
+            text(&node["id"]),
+            state,
+            text(&status["locks"]),
+            text(&status["sessions"]),
+            text(&status["clients"]),
+            up,
+            text(&node["api"]),
+        ]);
+    }
+    let quorum = if told["available"] == Value::Bool(true) {
+        "a quorum serves"
+    } else {
+        "NO QUORUM SERVES: no lock can be taken"
+    };
+    format!(
+        "cluster '{}', epoch {}, {}: {quorum}\n\n{}",
+        text(&told["cluster"]),
+        text(&told["epoch"]),
+        text(&told["quorum"]),
+        table.trim_fmt()
+    )
+}
+
+fn locks_text(told: &Value) -> String {
+    let locks = list(&told["locks"]);
+    if locks.is_empty() {
+        return format!("no locks{}", footnotes(told));
+    }
+    let mut table = output::table(&["LOCK", "MODE", "HOLDERS", "TOKEN", "WAITING"]);
+    for lock in locks {
+        let holders = list(&lock["holders"]);
+        let first = holders.first();
+        let owners = match holders.len() {
+            0 => "-".to_owned(),
+            1 => text(&holders[0]["owner"]),
+            many => format!("{} and {} more", text(&holders[0]["owner"]), many - 1),
+        };
+        let tokens = holders.iter().filter_map(|holder| holder["token"].as_u64());
+        let token = tokens
+            .max()
+            .map_or("-".to_owned(), |token| token.to_string());
+        table.add_row([
+            text(&lock["name"]),
+            first.map_or("-".to_owned(), |holder| mode(&holder["mode"])),
+            owners,
+            token,
+            list(&lock["waiters"]).len().to_string(),
+        ]);
+    }
+    let more = told["next"]
+        .as_str()
+        .map_or("", |_| "\n\nthere are more: raise --limit");
+    format!("{}{more}{}", table.trim_fmt(), footnotes(told))
+}
+
+fn show_text(told: &Value) -> String {
+    let (holders, waiters) = (list(&told["holders"]), list(&told["waiters"]));
+    let name = text(&told["name"]);
+    let mut out = match (holders.len(), waiters.len()) {
+        (0, 0) => format!("'{name}' is free"),
+        (held, waiting) => format!("'{name}': {held} inside, {waiting} waiting"),
+    };
+    if !holders.is_empty() {
+        let header = ["INSIDE", "MODE", "TOKEN", "ASKED", "NODES", "NOTE"];
+        let mut table = output::table(&header);
+        for holder in holders {
+            let nodes: Vec<String> = list(&holder["nodes"]).iter().map(text).collect();
+            let doubt = if holder["certain"] == Value::Bool(false) {
+                " (perhaps)"
+            } else {
+                ""
+            };
+            table.add_row([
+                format!("{}{doubt}", text(&holder["owner"])),
+                mode(&holder["mode"]),
+                text(&holder["token"]),
+                ago(&holder["asked_ms"]),
+                nodes.join(" "),
+                text(&holder["note"]),
+            ]);
+        }
+        let _ = write!(out, "\n\n{}", table.trim_fmt());
+    }
+    if !waiters.is_empty() {
+        let mut table = output::table(&["WAITING", "MODE", "BEFORE IT", "ASKED"]);
+        for waiter in waiters {
+            table.add_row([
+                text(&waiter["owner"]),
+                mode(&waiter["mode"]),
+                text(&waiter["position"]),
+                ago(&waiter["asked_ms"]),
+            ]);
+        }
+        let _ = write!(out, "\n\n{}", table.trim_fmt());
+    }
+    if let Some(omitted) = told["omitted"].as_u64().filter(|omitted| *omitted > 0) {
+        let _ = write!(out, "\n\nand {omitted} more");
+    }
+    out + &footnotes(told)
+}
+
+fn sessions_text(told: &Value) -> String {
+    let sessions = list(&told["sessions"]);
+    if sessions.is_empty() {
+        return format!("no sessions{}", footnotes(told));
+    }
+    let header = [
+        "SESSION", "OWNER", "TTL", "RENEWED", "REQUESTS", "KEPT BY", "NODES",
+    ];
+    let mut table = output::table(&header);
+    for session in sessions {
+        let nodes: Vec<String> = list(&session["nodes"]).iter().map(text).collect();
+        let by_handle = session["detached"] == Value::Bool(true);
+        let renewed = session["age_ms"].as_u64().unwrap_or(0);
+        table.add_row([
+            output::clip(&text(&session["session"]), 16),
+            text(&session["owner"]),
+            session["ttl_ms"].as_u64().map_or(String::new(), span_text),
+            format!("{} ago", span_text(renewed)),
+            text(&session["requests"]),
+            if by_handle { "a handle" } else { "its client" }.to_owned(),
+            nodes.join(" "),
+        ]);
+    }
+    format!("{}{}", table.trim_fmt(), footnotes(told))
+}
+
+/// What a reader must know about an answer that is not whole.
+fn footnotes(told: &Value) -> String {
+    let mut out = String::new();
+    if told["partial"] == Value::Bool(true) {
+        out.push_str("\n\npartial: too few nodes answered to know every holder");
+    }
+    for silent in list(&told["silent"]) {
+        let (node, why) = (text(&silent["node"]), text(&silent["why"]));
+        let _ = write!(out, "\nnode {node} did not answer: {why}");
+    }
+    out
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A value in a cell. Names and labels are others' words: nothing in them reaches the terminal.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => shown(text),
+        Value::Object(fields) => match fields.get("base64").and_then(Value::as_str) {
+            Some(coded) => format!("base64:{}", shown(coded)),
+            None => shown(&value.to_string()),
+        },
+        other => shown(&other.to_string()),
+    }
+}
+
+fn mode(value: &Value) -> String {
+    match value.get("group") {
+        Some(group) => format!("group {}", text(group)),
+        None => text(value),
+    }
+}
+
+fn ago(millis: &Value) -> String {
+    let Some(then) = millis.as_u64() else {
+        return String::new();
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    format!("{} ago", span_text(now.saturating_sub(then)))
+}
+
+/// A span of time in its largest units.
+pub(crate) fn span_text(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0 => format!("{millis}ms"),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// Bytes as a part of a URL.
+fn encoded(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
+            out.push(char::from(*byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn others_words_do_not_reach_the_terminal() {
+        let lock = json!({
+            "name": "a\u{1b}[2Jb",
+            "holders": [{ "mode": { "group": "g\n" }, "owner": "eve\u{7}", "token": 7 }],
+            "waiters": [],
+        });
+        let told = json!({ "locks": [lock.clone()], "partial": true });
+        let shown = locks_text(&told);
+        assert!(
+            shown.contains("group g") && shown.contains("partial"),
+            "{shown}"
+        );
+        for text in [shown, show_text(&lock)] {
+            assert!(
+                !text.contains('\u{1b}') && !text.contains('\u{7}'),
+                "{text:?}"
+            );
+        }
+        assert_eq!(text(&json!({ "base64": "/w==" })), "base64:/w==");
+    }
+
+    #[test]
+    fn names_travel_in_urls() {
+        assert_eq!(encoded(b"a/b c\xff%"), "a%2Fb%20c%FF%25");
+    }
+
+    #[test]
+    fn spans_are_told_in_two_units() {
+        let spans = [0, 999, 1000, 61_000, 3_660_000, 90_000_000];
+        let told = spans.map(span_text);
+        assert_eq!(told, ["0ms", "999ms", "1s", "1m01s", "1h01m", "1d01h"]);
+    }
+}

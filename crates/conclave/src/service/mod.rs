@@ -1,0 +1,39 @@
+//! The lock service on the command line: clusters, nodes, locks, and what is going on in them.
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cli::Failure;
+
+mod check_config;
+mod daemon;
+mod demo;
+mod find;
+mod forward;
+mod guarded;
+mod http;
+mod layout;
+mod lock;
+mod logs;
+mod look;
+mod members;
+mod place;
+mod registry;
+mod serve;
+mod settings;
+mod signals;
+mod up;
+
+pub(crate) use check_config::CheckConfig;
+pub(crate) use demo::Demo;
+pub(crate) use guarded::ExecGuarded;
+pub(crate) use lock::Lock;
+pub(crate) use look::{Locks, Sessions, Show, Status};
+pub(crate) use serve::Serve;
+pub(crate) use up::Up;
+
+/// A runtime on this thread: children that shall end with us must be started by a thread that
+/// lives as long as we do.
+fn runtime() -> Result<Runtime, Failure> {
+    let built = Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| Failure::Failed(format!("cannot start: {error}")))
+}

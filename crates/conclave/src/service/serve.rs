@@ -1,0 +1,126 @@
+//! `conclave serve`: one node.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::daemon::Daemon;
+use super::settings::{Given, Overrides, Settings};
+use super::signals::{Stops, code_of_signal};
+use super::{guarded, http, logs, runtime};
+use crate::cli::Failure;
+use crate::output;
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The node file; CONCLAVE_CONFIG without it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Overrides,
+    /// This node is new: its empty data directory is not a lost disk
+    #[arg(long)]
+    init: bool,
+    /// Print a line of JSON once the node is ready
+    #[arg(long)]
+    json: bool,
+    /// End when this process, which must be the parent, ends
+    #[arg(long, value_name = "PID", hide = true)]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    parent: Option<i32>,
+}
+
+impl Serve {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        if let Some(parent) = self.parent {
+            guarded::end_with(parent)?;
+        }
+        let config = std::env::var_os("CONCLAVE_CONFIG").filter(|path| !path.is_empty());
+        let config = self.config.clone().or(config.map(PathBuf::from));
+        let settings = Settings::load(config.as_deref(), &self.flags)?;
+        logs::start(&settings.log.value, settings.log_format.value)?;
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
+        runtime()?.block_on(self.serve(settings))
+    }
+
+    async fn serve(&self, settings: Settings) -> Result<(), Failure> {
+        let mut stops = Stops::new()?;
+        let listeners = (bind(&settings.listen_peer)?, bind(&settings.listen_api)?);
+        let mut node = Daemon::start(settings, self.init, listeners)?;
+        let failed = |id: u32, why: &str| Failure::Failed(format!("node {id} stopped: {why}"));
+        let url = format!("http://{}/readyz", reachable(node.api));
+        let mut waiting = std::pin::pin!(ready(&url));
+        let mut is_ready = false;
+        let id = node.id;
+        loop {
+            tokio::select! {
+                ended = node.ended() => {
+                    return Err(failed(id, &ended.err().unwrap_or("for no reason".to_owned())));
+                }
+                () = &mut waiting, if !is_ready => {
+                    is_ready = true;
+                    self.announce(&node)?;
+                }
+                _ = stops.next() => break,
+            }
+        }
+        tracing::info!(node = id, "stopping; a second signal ends at once");
+        tokio::select! {
+            stopped = node.stop() => stopped.map_err(|why| failed(id, &why)),
+            signal = stops.next() => Err(Failure::Exit(code_of_signal(signal))),
+        }
+    }
+
+    fn announce(&self, node: &Daemon) -> Result<(), Failure> {
+        let (id, api, peer) = (node.id, node.api, node.peer);
+        tracing::info!(node = id, %api, %peer, "ready");
+        if !self.json {
+            return Ok(());
+        }
+        let line = json!({
+            "ready": true,
+            "id": id,
+            "api": format!("http://{api}"),
+            "peer": peer.to_string(),
+            "pid": std::process::id(),
+        });
+        output::line(line.to_string())
+    }
+}
+
+fn bind(address: &Given<String>) -> Result<TcpListener, Failure> {
+    TcpListener::bind(&address.value).map_err(|error| {
+        let shown = super::place::shown(&address.value);
+        Failure::Input(format!(
+            "cannot listen on {shown} (from {}): {error}; stop what uses it, or choose another",
+            address.from
+        ))
+    })
+}
+
+/// The address as this machine reaches it: whoever listens everywhere listens on the loopback.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+/// Waits until this URL answers that the node is ready.
+async fn ready(url: &str) {
+    loop {
+        let answer = http::get(url, Duration::from_secs(2)).await;
+        if answer.is_ok_and(|answer| answer.status == 200) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
