@@ -227,7 +227,7 @@ impl Kid {
         for name in SETTINGS {
             command.env_remove(name);
         }
-        // A group of its own, so that Ctrl-C reaches only us: a second signal would not be graceful.
+        // A group of its own: Ctrl-C would reach it beside our TERM, and two signals end at once.
         let child = command
             .args(words)
             .stdin(Stdio::null())
