@@ -51,6 +51,9 @@ impl LockClient {
                 .push(ClientEvent::Ended(key, Ended::Refused(why)));
             return;
         }
+        if !self.troubled.is_empty() {
+            self.look_after_troubled(out);
+        }
         let job = Job {
             places: Vec::with_capacity(wishes.len()),
             rest: wishes.into(),

@@ -359,6 +359,18 @@ impl LockClient {
         self.suspect(node, out);
     }
 
+    /// Looks after nodes that were taken for dead while nobody needed any.
+    pub(super) fn look_after_troubled(&mut self, out: &mut ClientEffects) {
+        let idle = |node: &NodeId| {
+            let link = self.link(*node);
+            link.is_some_and(|link| link.state == LinkState::Idle)
+        };
+        let idle: Vec<NodeId> = self.troubled.iter().copied().filter(idle).collect();
+        for node in idle {
+            self.connect(node, out);
+        }
+    }
+
     /// Whether there is a reason to be connected.
     fn wanted(&self, node: NodeId) -> bool {
         self.link(node).is_some_and(|link| {
@@ -596,7 +608,9 @@ impl LockClient {
             LinkState::Waiting(at) if at > now => self.arm_link(node, at),
             LinkState::Waiting(_) => {
                 link.state = LinkState::Idle;
-                if self.wanted(node) {
+                // Whoever is at work wants to know when a node is back: as long as it is taken
+                // for dead, this client meets others at the wrong first quorum.
+                if self.wanted(node) || self.live() > 0 && self.avoided(node) {
                     self.connect(node, out);
                 }
             }
