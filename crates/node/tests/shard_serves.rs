@@ -6,11 +6,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{acquire, in_time, plan, plan_with, state, until_state};
+use common::{acquire, acquire_as, in_time, plan, plan_with, state, until_state, wish};
 use conclave_client::driver::Driver;
 use conclave_node::shard::{Query, Report};
 use conclave_node::{Node, StartError};
 use conclave_protocol::id::Name;
+use conclave_protocol::lock::Acquire;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_give_a_lock_to_one_after_the_other() {
@@ -104,12 +105,17 @@ async fn what_people_ask_is_answered_in_pages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_stop_needs_no_pause_and_a_crash_does() {
+    // The pause after a crash is as long as the longest TTL.
+    let brief = || Acquire {
+        ttl: Duration::from_secs(1),
+        ..wish("a")
+    };
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan_with(1, "times = { link_ttl = \"500ms\", heartbeat = \"100ms\" }");
     let node = Node::start(plan.options(1, dir.path())).unwrap();
     until_state(&node, "serving").await;
     let driver = Driver::spawn(&plan.cluster, "me").unwrap();
-    let (held, first) = acquire(&driver, "a").await;
+    let (held, first) = acquire_as(&driver, brief()).await;
     held.release();
     node.drain_and_stop();
     in_time("the stop", node.wait()).await.unwrap();
@@ -127,7 +133,7 @@ async fn a_clean_stop_needs_no_pause_and_a_crash_does() {
     })
     .await;
     assert_eq!(seen, "serving", "a clean stop is followed by no pause");
-    let (held, second) = acquire(&driver, "a").await;
+    let (held, second) = acquire_as(&driver, brief()).await;
     assert!(second > first);
     drop(node);
 
@@ -144,7 +150,7 @@ async fn a_clean_stop_needs_no_pause_and_a_crash_does() {
     assert_eq!(seen, "pausing", "a crash is followed by a pause");
     drop(held);
     until_state(&node, "serving").await;
-    let (_held, third) = acquire(&driver, "a").await;
+    let (_held, third) = acquire_as(&driver, brief()).await;
     assert!(third > second);
 }
 

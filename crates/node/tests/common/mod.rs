@@ -129,7 +129,12 @@ pub fn wish(name: &str) -> Acquire {
 
 /// Takes a lock and gives its token.
 pub async fn acquire(driver: &Driver, name: &str) -> (Job, u64) {
-    let mut job = driver.begin(Work::Acquire(wish(name)));
+    acquire_as(driver, wish(name)).await
+}
+
+/// Has a wish come true and gives its token.
+pub async fn acquire_as(driver: &Driver, wish: Acquire) -> (Job, u64) {
+    let mut job = driver.begin(Work::Acquire(wish));
     let token = in_time("acquire", async {
         loop {
             match job.next().await {
