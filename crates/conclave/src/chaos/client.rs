@@ -47,6 +47,9 @@ pub(crate) struct ChaosClient {
     seed: u64,
     #[arg(long)]
     ttl_ms: u64,
+    /// Take a lock that nobody else wants, again and again
+    #[arg(long)]
+    probe: bool,
 }
 
 impl ChaosClient {
@@ -110,6 +113,16 @@ impl Player {
     }
 
     fn wish(&mut self) -> Wish {
+        if self.options.probe {
+            // Many names, so that every node is met.
+            let place = self.rng.below(64);
+            return Wish {
+                name: format!("probe/{}/{place}", self.options.client),
+                group: None,
+                shared: false,
+                hold: Duration::ZERO,
+            };
+        }
         let name = format!("chaos/{}", self.rng.below(self.options.names as usize));
         let dice = self.rng.below(10);
         // Most holds are short; a few last longer than the link lease, so that faults meet them.
@@ -173,6 +186,9 @@ impl Player {
         let client = client.map_err(Failure::input)?;
         loop {
             let wish = self.wish();
+            if self.options.probe {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
             self.key += 1;
             self.tell("asked", &wish.name, &json!({}))?;
             let lock = client.lock(&wish.name);
@@ -209,6 +225,9 @@ impl Player {
             let mut lost = Box::pin(guard.lost());
             let mut left = wish.hold;
             let held = loop {
+                if left.is_zero() {
+                    break guard.is_held();
+                }
                 let nap = left.min(Duration::from_millis(50));
                 tokio::select! {
                     biased;
@@ -241,6 +260,9 @@ impl Player {
     async fn play_thin(&mut self) -> Result<(), Failure> {
         loop {
             let wish = self.wish();
+            if self.options.probe {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
             self.key += 1;
             self.tell("asked", &wish.name, &json!({}))?;
             let mode = match wish.group {
@@ -248,8 +270,9 @@ impl Player {
                 None if wish.shared => json!("shared"),
                 None => json!("exclusive"),
             };
+            let wait_ms = if self.options.probe { 500 } else { 5000 };
             let body = json!({
-                "mode": mode, "ttl_ms": self.options.ttl_ms, "wait_ms": 5000,
+                "mode": mode, "ttl_ms": self.options.ttl_ms, "wait_ms": wait_ms,
             });
             let path = format!("/v1/locks/{}/acquire", wish.name);
             let sent = clock::now().mono;
@@ -324,7 +347,11 @@ impl Player {
         for turn in 0..count.min(2) {
             let endpoint = &self.options.endpoints[(first + turn) % count];
             let url = format!("{endpoint}{path}");
-            let patience = Duration::from_secs(if path.ends_with("acquire") { 8 } else { 2 });
+            // A gateway that stands still is given up: a probe does that soon.
+            let patience = match path.ends_with("acquire") {
+                true if !self.options.probe => Duration::from_secs(8),
+                _ => Duration::from_secs(1),
+            };
             match http::post(&url, body, patience).await {
                 Ok(answer) if answer.status != 503 => {
                     return Some((answer.status, answer.json().unwrap_or_default()));

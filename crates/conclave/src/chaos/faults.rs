@@ -76,7 +76,7 @@ impl Stage {
             }
             Fault::KillClient if !self.players.is_empty() => {
                 let place = rng.below(self.players.len());
-                self.kill_player(place)?;
+                self.players[place].kill()?;
                 let player = &self.players[place];
                 let (client, kind, life) = (player.client, player.kind, player.life);
                 self.players[place] = self.player(client, kind, life + 1)?;

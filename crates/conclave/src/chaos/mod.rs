@@ -144,11 +144,17 @@ impl Run {
     }
 }
 
+/// Clients from this number on have a lock of their own that nobody else wants: how long they
+/// wait for it is what a fault costs.
+const PROBES: u32 = 1_000_000;
+
 /// Everything that runs.
 struct Stage {
     local: Local,
     proxies: Vec<Proxy>,
     players: Vec<Player>,
+    /// They are left alone.
+    probes: Vec<Player>,
     options: Options,
     fence: String,
 }
@@ -195,6 +201,7 @@ impl Stage {
                 seed: run.seed,
             },
             players: Vec::new(),
+            probes: Vec::new(),
             local,
             proxies,
         };
@@ -202,6 +209,10 @@ impl Stage {
             let kind = if client < run.smart { "smart" } else { "thin" };
             let player = stage.player(client, kind, 1)?;
             stage.players.push(player);
+        }
+        for (client, kind) in [(PROBES, "smart"), (PROBES + 1, "thin")] {
+            let probe = stage.player(client, kind, 1)?;
+            stage.probes.push(probe);
         }
         Ok(stage)
     }
@@ -219,6 +230,7 @@ impl Stage {
             .args(["--names", &self.options.names.to_string()])
             .args(["--seed", &seed.to_string()])
             .args(["--ttl-ms", &self.options.ttl.as_millis().to_string()])
+            .args((client >= PROBES).then_some("--probe"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
@@ -229,26 +241,6 @@ impl Stage {
             child,
             history,
         })
-    }
-
-    /// Kills a client process and writes down that it is gone.
-    fn kill_player(&mut self, place: usize) -> Result<(), Failure> {
-        use std::io::Write;
-        let player = &mut self.players[place];
-        let _ = player.child.kill();
-        let _ = player.child.wait();
-        let line = json!({
-            "at": clock::now().mono.nanos(),
-            "client": player.client,
-            "life": player.life,
-            "event": "vanished",
-        });
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .open(&player.history)?;
-        cut_half_line(&player.history)?;
-        writeln!(file, "{line}")?;
-        Ok(())
     }
 
     fn signal_player(&self, place: usize, signal: Signal) {
@@ -287,7 +279,8 @@ impl Stage {
     /// The histories of everybody.
     fn histories(&self) -> Vec<PathBuf> {
         let mut files = self.local.histories();
-        files.extend(self.players.iter().map(|player| player.history.clone()));
+        let players = self.players.iter().chain(&self.probes);
+        files.extend(players.map(|player| player.history.clone()));
         files.push(self.local.folder().join("fence.history"));
         files.push(self.run_history());
         files
@@ -295,8 +288,8 @@ impl Stage {
 
     /// Ends the clients, then the nodes.
     fn end(&mut self) -> Result<(), Failure> {
-        for place in 0..self.players.len() {
-            self.kill_player(place)?;
+        for player in self.players.iter_mut().chain(&mut self.probes) {
+            player.kill()?;
         }
         for id in 1..=self.local.len() as u32 {
             self.local.kill(id);
@@ -316,9 +309,30 @@ impl Stage {
     }
 }
 
+impl Player {
+    /// Kills the process and writes down that it is gone.
+    fn kill(&mut self) -> Result<(), Failure> {
+        use std::io::Write;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let line = json!({
+            "at": clock::now().mono.nanos(),
+            "client": self.client,
+            "life": self.life,
+            "event": "vanished",
+        });
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&self.history)?;
+        cut_half_line(&self.history)?;
+        writeln!(file, "{line}")?;
+        Ok(())
+    }
+}
+
 impl Drop for Stage {
     fn drop(&mut self) {
-        for player in &mut self.players {
+        for player in self.players.iter_mut().chain(&mut self.probes) {
             let _ = player.child.kill();
             let _ = player.child.wait();
         }

@@ -9,9 +9,9 @@ use conclave_sim::history;
 use conclave_sim::history::line::{self, ClientWord, Kind, Line};
 use serde_json::{Value, json};
 
-use super::Stage;
 use super::faults::Fault;
 use super::proxy::Proxy;
+use super::{PROBES, Stage};
 use crate::cli::Failure;
 use crate::output;
 
@@ -52,7 +52,7 @@ impl Report {
         let mut entered: BTreeMap<&'static str, Vec<u64>> = BTreeMap::new();
         for line in &lines {
             let Line::Client(line) = line else { continue };
-            if line.event == ClientWord::Entered {
+            if line.event == ClientWord::Entered && line.client >= PROBES {
                 let kind = match line.kind {
                     Kind::Smart => "smart",
                     Kind::Thin => "thin",
@@ -84,14 +84,14 @@ impl Report {
                 pause: pause.collect(),
             }
         };
-        let counts = entered.iter();
         Ok(Self {
             bytes: stage.proxies.iter().map(Proxy::passed).sum(),
-            verdict,
             faults: kinds.into_iter().map(toll).collect(),
-            entries: counts
-                .map(|(kind, times)| (*kind, times.len() as u64))
-                .collect(),
+            entries: BTreeMap::from([
+                ("smart", verdict.smart.acquisitions),
+                ("thin", verdict.thin.acquisitions),
+            ]),
+            verdict,
         })
     }
 

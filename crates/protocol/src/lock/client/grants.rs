@@ -202,6 +202,7 @@ impl LockClient {
                 }
             }
             Phase::Inside(_) => self.moved_if_raised(place, out),
+            Phase::Keeping(_) => self.raised_kept(place, out),
             _ => {}
         }
     }

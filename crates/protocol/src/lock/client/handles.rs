@@ -2,10 +2,13 @@
 //! handle renews or releases through any gateway.
 //!
 //! A handle is held if the nodes that confirm its grants contain a quorum. If some are missing,
-//! the gateway asks other nodes on the holder's behalf. They count only if their floor is below
+//! the gateway asks other nodes on the holder's behalf. They count at once if their floor is below
 //! the handle's token: whoever held the lock in between without us knowing would have left a
 //! larger floor at one of them, since its quorum meets the new one outside the nodes that never
-//! let us go. So a renewed handle proves that nobody conflicting was inside meanwhile.
+//! let us go. If a floor is not below it, which most often only means that the node is busy, a
+//! larger token is registered at all of them first, and the new handle carries it: should anybody
+//! have been inside meanwhile, the handle came after its deadline, its holder counts the lock as
+//! lost, and the new token is larger than that of whoever was inside.
 
 use conclave_quorum::{NodeSet, pick};
 
@@ -27,6 +30,10 @@ pub(super) struct Keeping {
     waiting: Vec<NodeId>,
     /// Whether other nodes were asked to stand in.
     mending: bool,
+    /// The token that the renewed handle will carry.
+    token: Token,
+    /// The larger token that is being registered because a stand-in's floor asks for it.
+    raise: Option<Token>,
     /// When to stop waiting for answers.
     until: Instant,
 }
@@ -36,6 +43,16 @@ impl Keeping {
     /// handle is not asked for anything.
     pub(super) fn asks(&self) -> bool {
         self.mending
+    }
+
+    /// The token that the renewed handle will carry.
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The token that is being registered.
+    pub(super) fn raising(&self) -> Option<Token> {
+        self.raise
     }
 }
 
@@ -161,6 +178,8 @@ impl LockClient {
             sent: now,
             waiting: nodes.collect(),
             mending: false,
+            token: handle.token,
+            raise: None,
             until,
             handle: Box::new(handle.clone()),
         };
@@ -256,7 +275,7 @@ impl LockClient {
             return;
         };
         if self.confirmed_quorum(place) {
-            let (token, sent) = (keeping.handle.token, keeping.sent);
+            let (token, sent) = (keeping.token(), keeping.sent);
             self.give_handle(place, token, sent, out);
         } else {
             self.mend(place, out);
@@ -268,7 +287,13 @@ impl LockClient {
         let Some(request) = self.requests.get(place) else {
             return false;
         };
+        let token = request.holder_token().unwrap_or_default();
+        let covers = |member: &&Member| {
+            let grant = member.grant.as_ref();
+            grant.is_some_and(|grant| grant.limit >= token)
+        };
         let confirmed = request.members.iter().filter(|member| confirmed(member));
+        let confirmed = confirmed.filter(covers);
         let nodes = self.config.quorums.nodes();
         let set = NodeSet::of(nodes, confirmed.map(|member| member.node.index()));
         self.config
@@ -316,33 +341,81 @@ impl LockClient {
         self.rearm_keep(place);
     }
 
-    /// New grants for a handle are in hand: counts those that prove that nobody was in between.
+    /// New grants for a handle are in hand: counts them, or registers a larger token first.
     pub(super) fn gather_kept(&mut self, place: u32, out: &mut ClientEffects) {
-        let now = self.now.mono;
-        let Some(request) = self.requests.get_mut(place) else {
+        let Some(request) = self.requests.get(place) else {
             return;
         };
         let Phase::Keeping(keeping) = &request.phase else {
             return;
         };
-        let (key, token) = (request.key, keeping.handle.token);
-        let mut new = Vec::new();
-        let mut broken = false;
-        for member in &mut request.members {
-            let Some(grant) = member.grant.as_mut().filter(|grant| !grant.counted) else {
-                continue;
+        let token = keeping.raise.unwrap_or(keeping.token);
+        let grants = request.members.iter().filter_map(|it| it.grant.as_ref());
+        let mut new = grants.filter(|grant| !grant.counted).peekable();
+        if new.peek().is_none() {
+            return;
+        }
+        let (floor, limit) = new.fold((Token(0), Token(u64::MAX)), |(floor, limit), grant| {
+            (floor.max(grant.floor), limit.min(grant.limit))
+        });
+        if floor >= token {
+            let Some(raise) = floor.0.checked_add(1) else {
+                let key = request.key;
+                self.fail(key, Ended::NotHeld, out);
+                return;
             };
-            if grant.floor < token && grant.limit >= token {
+            self.raise_kept(place, Token(raise), out);
+        } else if limit >= token && keeping.raise.is_none() {
+            self.count_kept(place, out);
+        } else {
+            self.raise_kept(place, token, out);
+        }
+    }
+
+    /// Registers a larger token at all nodes that the renewed handle will rest on.
+    fn raise_kept(&mut self, place: u32, token: Token, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        if let Phase::Keeping(keeping) = &mut request.phase {
+            keeping.raise = Some(token);
+        }
+        let with = request.members.iter().filter(|it| it.grant.is_some());
+        let nodes: Vec<NodeId> = with.map(|member| member.node).collect();
+        self.send_raises(place, token, &nodes, out);
+    }
+
+    /// A node has registered the larger token; it counts once all have.
+    pub(super) fn raised_kept(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let Phase::Keeping(keeping) = &mut request.phase else {
+            return;
+        };
+        let Some(token) = keeping.raise else { return };
+        let mut grants = request.members.iter().filter_map(|it| it.grant.as_ref());
+        if grants.all(|grant| grant.raised >= token && grant.floor < token) {
+            keeping.token = token;
+            keeping.raise = None;
+            self.count_kept(place, out);
+        }
+    }
+
+    /// The stand-ins count from now on, and are told so.
+    fn count_kept(&mut self, place: u32, out: &mut ClientEffects) {
+        let now = self.now.mono;
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
+        let mut new = Vec::new();
+        for member in &mut request.members {
+            let uncounted = |grant: &&mut Held| !grant.counted;
+            if let Some(grant) = member.grant.as_mut().filter(uncounted) {
                 grant.counted = true;
                 grant.announced = now;
                 new.push(member.node);
-            } else {
-                broken = true;
             }
-        }
-        if broken {
-            self.fail(key, Ended::NotHeld, out);
-            return;
         }
         self.announce_hold(place, &new, out);
     }
@@ -360,8 +433,8 @@ impl LockClient {
             let grant = member.grant.as_ref();
             grant.is_some_and(|grant| grant.counted && !grant.acked)
         });
-        if keeping.mending && !open && self.confirmed_quorum(place) {
-            let (token, sent) = (keeping.handle.token, keeping.sent);
+        if keeping.mending && !open && keeping.raise.is_none() && self.confirmed_quorum(place) {
+            let (token, sent) = (keeping.token(), keeping.sent);
             self.give_handle(place, token, sent, out);
         }
     }
@@ -378,7 +451,7 @@ impl LockClient {
         if keeping.until > now {
             self.rearm_keep(place);
         } else if keeping.mending && self.confirmed_quorum(place) {
-            let (token, sent) = (keeping.handle.token, keeping.sent);
+            let (token, sent) = (keeping.token(), keeping.sent);
             self.give_handle(place, token, sent, out);
         } else if keeping.mending {
             self.fail(key, Ended::TimedOut, out);

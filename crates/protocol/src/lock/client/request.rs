@@ -129,7 +129,7 @@ impl Requester {
     /// The token in use, also of a handle that is being renewed.
     pub(super) fn holder_token(&self) -> Option<Token> {
         match &self.phase {
-            Phase::Keeping(keeping) => Some(keeping.handle.token),
+            Phase::Keeping(keeping) => Some(keeping.token()),
             _ => self.token(),
         }
     }
@@ -144,6 +144,7 @@ impl Requester {
         match &self.phase {
             Phase::Raising { token, .. } => Some(*token),
             Phase::Inside(inside) => inside.raise.as_ref().map(|raise| raise.token),
+            Phase::Keeping(keeping) => keeping.raising(),
             _ => None,
         }
     }
