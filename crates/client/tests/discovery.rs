@@ -1,5 +1,7 @@
 //! Learning the cluster from any of its nodes, and from what is not one.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use common::{FakeCluster, soon};

@@ -1,5 +1,7 @@
 //! Locks through the public API, on node machines behind real sockets.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::sync::Arc;

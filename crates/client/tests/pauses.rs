@@ -1,5 +1,7 @@
 //! A client that stands still at any point of an acquisition, and goes on when its time is over.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::future::poll_fn;

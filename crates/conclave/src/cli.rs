@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{check, quorum, service, sim};
+use crate::{bench, chaos, check, quorum, service, sim};
 
 /// How a command that did not succeed ends.
 #[derive(Debug)]
@@ -67,6 +67,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Put a real cluster through faults while clients fight for locks, and tell what held
+    #[command(after_help = "Example:\n  conclave demo --seconds 60\n\n\
+        It starts a cluster of processes, takes locks, kills, freezes and restarts nodes, and\n\
+        ends by itself; exit 1 if a promise was broken. 'conclave sim demo' does the same to a\n\
+        hundred simulated clusters in a second.")]
+    Demo(service::Demo),
     /// Run a whole cluster on this machine until Ctrl-C
     #[command(after_help = "Examples:\n  conclave up\n  \
         conclave up --nodes 3 --processes --data /tmp/three --json\n  \
@@ -76,7 +82,8 @@ enum Command {
         and the second tells the data directory and how to start each node by hand.")]
     Up(service::Up),
     /// Run a command while holding a lock
-    #[command(after_help = "Examples:\n  conclave lock nightly-backup -- ./backup.sh\n  \
+    #[command(
+        after_help = "Examples:\n  conclave lock nightly-backup -- ./backup.sh\n  \
         conclave lock deploy --wait 30s -- make deploy\n  \
         conclave lock gpu0 --group llama-70b -- ./infer.py\n  \
         conclave lock index --try --endpoints http://10.0.0.1:8000 -- ./reindex\n\n\
@@ -86,11 +93,14 @@ enum Command {
         gone, and KILL at the deadline; if this process is killed it gets TERM (Linux). Below a\n\
         terminal that is the command alone, elsewhere the whole process group it leads.\n\n\
         Exit codes: that of the command (128+n if signal n ended it), 2 usage, 3 not acquired\n\
-        in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run.")]
+        in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
+    )]
     Lock(service::Lock),
     /// Tell the state of every node; exit 5 if no quorum serves
-    #[command(after_help = "Examples:\n  conclave status\n  conclave status --watch\n  \
-        conclave status --endpoints http://10.0.0.1:8000 --json")]
+    #[command(
+        after_help = "Examples:\n  conclave status\n  conclave status --watch\n  \
+        conclave status --endpoints http://10.0.0.1:8000 --json"
+    )]
     Status(service::Status),
     /// List the locks that are held or waited for
     #[command(after_help = "Examples:\n  conclave locks\n  conclave locks jobs/ --watch=2s")]
@@ -116,6 +126,22 @@ enum Command {
     /// Explore every order of events at small sizes
     #[command(subcommand)]
     Check(check::Command),
+    /// Measure a cluster of processes, beside a bare echo in the same run
+    #[command(after_help = "Examples:\n  conclave bench\n  \
+        conclave bench --clients 64 --loads uncontended --restart durable --json\n  \
+        conclave bench --nodes 12 --quorum 'billiard(12)' --loads uncontended --clients 64\n  \
+        conclave bench --loads uncontended --clients 64 --rate 5000      # open loop\n  \
+        conclave bench --held 100000\n  conclave bench --used 10000000")]
+    Bench(bench::Bench),
+    /// Break a real cluster on purpose, and check what everybody believed
+    #[command(subcommand)]
+    Chaos(chaos::Command),
+    /// One client of a chaos run
+    #[command(hide = true)]
+    ChaosClient(chaos::ChaosClient),
+    /// Answer with what comes, for the floor of a benchmark
+    #[command(hide = true)]
+    BenchEcho,
     /// Check a node file or a cluster file and tell what would run, and why
     #[command(after_help = "Examples:\n  conclave check-config node.toml\n  \
         conclave check-config cluster.toml --json\n  \
@@ -157,9 +183,14 @@ pub(crate) fn run() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Bench(bench) => bench.run(),
+        Command::Chaos(command) => chaos::run(&command),
+        Command::ChaosClient(client) => client.run(),
+        Command::BenchEcho => bench::serve_echo(),
         Command::Quorum(command) => quorum::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Check(command) => check::run(command),
+        Command::Demo(demo) => demo.run(),
         Command::Up(up) => up.run(),
         Command::Lock(lock) => lock.run(),
         Command::Status(status) => status.run(),

@@ -28,7 +28,8 @@ peer = "10.0.0.3:7003"
 api = "https://three.example.org"
 "#;
 
-const NODE: &str = "id = 1\ndata = \"data\"\ncluster = \"cluster.toml\"\nsecret_file = \"secret\"\n";
+const NODE: &str =
+    "id = 1\ndata = \"data\"\ncluster = \"cluster.toml\"\nsecret_file = \"secret\"\n";
 
 fn files(folder: &Path) {
     put(folder, "cluster.toml", CLUSTER);
@@ -98,7 +99,11 @@ fn the_cluster_and_its_quorums_are_told() {
     let here = directory();
     files(here.path());
     let node = told(here.path(), &[], &["check-config", "node.toml", "--json"]);
-    let cluster = told(here.path(), &[], &["check-config", "cluster.toml", "--json"]);
+    let cluster = told(
+        here.path(),
+        &[],
+        &["check-config", "cluster.toml", "--json"],
+    );
     assert_eq!(node["kind"], "node");
     assert_eq!(cluster["kind"], "cluster");
     assert_eq!(node["cluster"], cluster["cluster"]);
@@ -108,7 +113,13 @@ fn the_cluster_and_its_quorums_are_told() {
     assert_eq!(cluster["quorum"]["crashes_survived"], 1);
     let run = conclave(here.path(), &["check-config", "node.toml"]);
     assert_eq!(run.code, Some(0), "{}", run.err);
-    for word in ["digest", digest, "quorum size", "any 1 of 3 nodes", "SETTING"] {
+    for word in [
+        "digest",
+        digest,
+        "quorum size",
+        "any 1 of 3 nodes",
+        "SETTING",
+    ] {
         assert!(run.out.contains(word), "{word}: {}", run.out);
     }
 }
@@ -132,7 +143,11 @@ fn paths_count_from_the_file_they_stand_in() {
     let inner = here.path().join("etc");
     std::fs::create_dir(&inner).expect("a directory");
     files(&inner);
-    let told = told(here.path(), &[], &["check-config", "etc/node.toml", "--json"]);
+    let told = told(
+        here.path(),
+        &[],
+        &["check-config", "etc/node.toml", "--json"],
+    );
     assert_eq!(setting(&told, "data").0, "etc/data");
     assert_eq!(setting(&told, "secret_file").0, "etc/secret");
 }
@@ -160,7 +175,10 @@ fn a_secret_that_others_can_read_is_a_warning() {
     let mode = |mode| std::fs::set_permissions(&secret, PermissionsExt::from_mode(mode));
     mode(0o600).expect("permissions");
     let check = ["check-config", "node.toml", "--json"];
-    assert_eq!(told(here.path(), &[], &check)["warnings"], Value::Array(Vec::new()));
+    assert_eq!(
+        told(here.path(), &[], &check)["warnings"],
+        Value::Array(Vec::new())
+    );
     mode(0o644).expect("permissions");
     let warnings = told(here.path(), &[], &check)["warnings"].to_string();
     assert!(warnings.contains("chmod 600"), "{warnings}");
@@ -193,11 +211,17 @@ fn bad_nodes() -> Vec<(String, &'static str)> {
         (NODE.replace("id = 1", "id = -1"), "line 1, column 6"),
         (NODE.replace("id = 1", "id = 3"), "listen_api is missing"),
         (NODE.replace("\"cluster.toml\"", "7"), "line 3, column 11"),
-        (NODE.replace("\"cluster.toml\"", "\"none.toml\""), "none.toml"),
+        (
+            NODE.replace("\"cluster.toml\"", "\"none.toml\""),
+            "none.toml",
+        ),
         (NODE.replace("\"secret\"", "\"none\""), "secret_file 'none'"),
         (NODE.replace("\"secret\"", "\"short\""), "too few"),
         (NODE.replace("\"secret\"", "\".\""), "not a file"),
-        (NODE.replace("\"cluster.toml\"", "\"wrong.toml\""), "wrong.toml', line 3, column 1"),
+        (
+            NODE.replace("\"cluster.toml\"", "\"wrong.toml\""),
+            "wrong.toml', line 3, column 1",
+        ),
         ("\u{1b}[31m = 1".to_owned(), "line 1"),
         (String::new(), "id is missing"),
     ]
@@ -208,7 +232,11 @@ fn what_is_wrong_with_a_node_file_is_told_in_one_line() {
     let here = directory();
     files(here.path());
     put(here.path(), "short", "secret");
-    put(here.path(), "wrong.toml", CLUSTER.replace("majority", "majority(4)"));
+    put(
+        here.path(),
+        "wrong.toml",
+        CLUSTER.replace("majority", "majority(4)"),
+    );
     for (text, says) in bad_nodes() {
         put(here.path(), "bad.toml", &text);
         for arguments in [
@@ -224,15 +252,36 @@ fn what_is_wrong_with_a_node_file_is_told_in_one_line() {
 fn what_is_wrong_with_a_cluster_file_is_told_in_one_line() {
     let here = directory();
     let cases = [
-        (CLUSTER.replace("epoch = 1", "epoch = \"one\""), "line 2, column 9"),
+        (
+            CLUSTER.replace("epoch = 1", "epoch = \"one\""),
+            "line 2, column 9",
+        ),
         (CLUSTER.replace("epoch", "epcoh"), "line 2, column 1"),
-        (CLUSTER.replace("majority", "majority(9)"), "line 3, column 1"),
+        (
+            CLUSTER.replace("majority", "majority(9)"),
+            "line 3, column 1",
+        ),
         (CLUSTER.replace("id = 2", "id = 1"), "id 1 is given twice"),
-        (CLUSTER.replace("id = 2", "id = 7"), "id 7 is not one of 1 to 3"),
-        (CLUSTER.replace("127.0.0.1:7001", "nowhere"), "is not host:port"),
-        (CLUSTER.replace("name = \"test\"", "name = \"\""), "line 1, column 1"),
-        (format!("{CLUSTER}\n[times]\nheartbeat = \"9s\"\n"), "times.heartbeat"),
-        (format!("{CLUSTER}\n[times]\nttl_max = \"ten\"\n"), "'ten' is not a span of time"),
+        (
+            CLUSTER.replace("id = 2", "id = 7"),
+            "id 7 is not one of 1 to 3",
+        ),
+        (
+            CLUSTER.replace("127.0.0.1:7001", "nowhere"),
+            "is not host:port",
+        ),
+        (
+            CLUSTER.replace("name = \"test\"", "name = \"\""),
+            "line 1, column 1",
+        ),
+        (
+            format!("{CLUSTER}\n[times]\nheartbeat = \"9s\"\n"),
+            "times.heartbeat",
+        ),
+        (
+            format!("{CLUSTER}\n[times]\nttl_max = \"ten\"\n"),
+            "'ten' is not a span of time",
+        ),
     ];
     for (text, says) in cases {
         put(here.path(), "cluster.toml", &text);
@@ -242,8 +291,16 @@ fn what_is_wrong_with_a_cluster_file_is_told_in_one_line() {
     put(here.path(), "cluster.toml", b"name = \"\xff\"");
     let run = conclave(here.path(), &["check-config", "cluster.toml"]);
     refused(&run, "bytes", "not a text in UTF-8");
-    refused(&conclave(here.path(), &["check-config", "none.toml"]), "", "none.toml");
-    refused(&conclave(here.path(), &["check-config", "."]), "", "not a file");
+    refused(
+        &conclave(here.path(), &["check-config", "none.toml"]),
+        "",
+        "none.toml",
+    );
+    refused(
+        &conclave(here.path(), &["check-config", "."]),
+        "",
+        "not a file",
+    );
 }
 
 #[test]
@@ -258,7 +315,11 @@ fn variables_that_make_no_sense_are_named() {
         ("CONCLAVE_LISTEN_API", "x", "from CONCLAVE_LISTEN_API"),
         ("CONCLAVE_CLUSTER", "nowhere.toml", "nowhere.toml"),
     ] {
-        let run = with(here.path(), &[(name, value)], &["check-config", "node.toml"]);
+        let run = with(
+            here.path(),
+            &[(name, value)],
+            &["check-config", "node.toml"],
+        );
         refused(&run, name, says);
     }
 }
@@ -267,7 +328,11 @@ fn refused(run: &Run, what: &str, says: &str) {
     assert_eq!(run.code, Some(2), "{what}\n{}{}", run.out, run.err);
     assert!(run.err.starts_with("error: "), "{what}: {}", run.err);
     assert_eq!(run.err.lines().count(), 1, "{what}: {}", run.err);
-    assert!(run.err.contains(says), "{what}: '{says}' is not in {}", run.err);
+    assert!(
+        run.err.contains(says),
+        "{what}: '{says}' is not in {}",
+        run.err
+    );
     let plain = run.err.trim_end().chars().all(|c| !c.is_control());
     assert!(plain, "{what}: control characters in {:?}", run.err);
 }

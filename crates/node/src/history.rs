@@ -4,7 +4,7 @@
 //! another process has seen of this node stands in its file, even if it is killed right after.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -13,6 +13,9 @@ use conclave_protocol::Instant;
 use conclave_protocol::id::{GrantNo, Incarnation, Name, NodeId, Token};
 use conclave_protocol::lock::{Ask, Bond, End, Mode, NodeEvent};
 use serde_json::{Map, Value, json};
+
+/// No line is longer: names and groups are bounded.
+const LINE_MAX: u64 = 64 * 1024;
 
 /// A file of events.
 #[derive(Debug)]
@@ -24,9 +27,21 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the file; new lines go to its end.
+    /// Opens the file; new lines go to its end. Half a line that a killed process left is cut
+    /// off: nothing that it tells of has left that process.
     pub fn open(path: &Path, node: NodeId) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .read(true)
+            .open(path)?;
+        let length = file.metadata()?.len();
+        let from = length.saturating_sub(LINE_MAX);
+        let mut tail = Vec::new();
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut tail)?;
+        let whole = tail.iter().rposition(|byte| *byte == b'\n');
+        file.set_len(from + whole.map_or(0, |last| last as u64 + 1))?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -42,8 +57,6 @@ impl History {
 
     /// Notes that a life began.
     pub fn start(&mut self, at: Instant, incarnation: Incarnation) {
-        // A process that was killed may have left half a line.
-        self.lines.push(b'\n');
         let mut line = self.line(at, "start");
         line.insert("incarnation".to_owned(), json!(incarnation.0));
         self.push(line);
@@ -207,6 +220,7 @@ mod tests {
     fn each_event_is_one_line_that_says_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("n2.jsonl");
+        std::fs::write(&path, "{\"half").unwrap();
         let mut history = History::open(&path, NodeId(1)).unwrap();
         history.start(Instant::from_nanos(1), Incarnation(9));
         let granted = NodeEvent::Granted {
@@ -227,8 +241,10 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"", "not before it is asked");
         history.write().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        let lines = text.lines().filter(|line| !line.is_empty());
-        let lines: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
         let start = json!({"at": 1, "node": 2, "event": "start", "incarnation": 9});
         assert_eq!(lines[0], start);
         let expected = json!({
@@ -239,5 +255,10 @@ mod tests {
         assert_eq!(lines[1], expected);
         assert_eq!(lines[2]["name_b64"], json!("/w=="));
         assert_eq!(lines[2]["why"], json!("done:11"));
+
+        std::fs::write(&path, format!("{text}{{\"at\":4,")).unwrap();
+        History::open(&path, NodeId(1)).unwrap();
+        let again = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(again, text, "whole lines stay, half a line goes");
     }
 }

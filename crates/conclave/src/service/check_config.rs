@@ -67,9 +67,8 @@ impl CheckConfig {
 
 fn settings_json(settings: &Settings) -> Value {
     let rows = settings.listed().into_iter();
-    let rows = rows.map(|(name, value, from)| {
-        json!({ "name": name, "value": value, "from": from })
-    });
+    let rows =
+        rows.map(|(name, value, from)| json!({ "name": name, "value": value, "from": from }));
     rows.collect()
 }
 

@@ -11,9 +11,11 @@ const ENDPOINTS_MAX: usize = 1000;
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Endpoints {
-    /// API URLs of any nodes of the cluster, comma separated; without it CONCLAVE_ENDPOINTS, else
-    /// the running 'conclave up' of this user
     #[arg(long, value_name = "URL,…", value_delimiter = ',')]
+    #[arg(
+        help = "API URLs of any nodes of the cluster, comma separated; without it \
+        CONCLAVE_ENDPOINTS, else the running 'conclave up' of this user"
+    )]
     endpoints: Vec<String>,
 }
 
@@ -27,10 +29,15 @@ impl Endpoints {
         } else {
             (self.endpoints.clone(), "--endpoints")
         };
-        let given = given.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
+        let given = given
+            .iter()
+            .map(|url| url.trim())
+            .filter(|url| !url.is_empty());
         let given: Vec<&str> = given.collect();
         if given.len() > ENDPOINTS_MAX {
-            return Err(Failure::Input(format!("{from}: at most {ENDPOINTS_MAX} URLs")));
+            return Err(Failure::Input(format!(
+                "{from}: at most {ENDPOINTS_MAX} URLs"
+            )));
         }
         if !given.is_empty() {
             return given.into_iter().map(|url| normal(url, from)).collect();
@@ -50,7 +57,9 @@ impl Endpoints {
 fn normal(url: &str, from: &str) -> Result<String, Failure> {
     let wrong = |why: &str| {
         let url = super::place::shown(url);
-        Err(Failure::Input(format!("{from}: '{url}' {why}; write http://host:port")))
+        Err(Failure::Input(format!(
+            "{from}: '{url}' {why}; write http://host:port"
+        )))
     };
     if url.starts_with("https://") {
         return wrong("asks for TLS, which this version does not speak");

@@ -34,8 +34,13 @@ impl Answer {
     /// What went wrong, in the node's words.
     pub(crate) fn trouble(&self) -> String {
         let told = self.json().ok();
-        let told = told.as_ref().and_then(|body| body["error"]["message"].as_str());
-        let told = told.map_or_else(|| String::from_utf8_lossy(&self.body).into_owned(), str::to_owned);
+        let told = told
+            .as_ref()
+            .and_then(|body| body["error"]["message"].as_str());
+        let told = told.map_or_else(
+            || String::from_utf8_lossy(&self.body).into_owned(),
+            str::to_owned,
+        );
         format!("{}: {}", self.status, shown(&told))
     }
 }

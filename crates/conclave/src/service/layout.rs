@@ -2,6 +2,7 @@
 //! data in `nodeK` for every node, so that each node can be started by hand.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -57,17 +58,14 @@ impl Layout {
     /// Makes a cluster in this directory, or takes the one that is there; without a directory in
     /// one that is removed at the end.
     pub(crate) fn open(folder: Option<&Path>, wish: &Wish) -> Result<Self, Failure> {
-        let (folder, temporary) = match folder {
-            Some(folder) => {
-                private_folder(folder)?;
-                let whole = fs::canonicalize(folder);
-                (whole.map_err(|error| wrong(folder, &error))?, None)
-            }
-            None => {
-                let made = tempfile::Builder::new().prefix("conclave-").tempdir();
-                let made = made.map_err(|error| wrong(&std::env::temp_dir(), &error))?;
-                (made.path().to_owned(), Some(made))
-            }
+        let (folder, temporary) = if let Some(folder) = folder {
+            private_folder(folder)?;
+            let whole = fs::canonicalize(folder);
+            (whole.map_err(|error| wrong(folder, &error))?, None)
+        } else {
+            let made = tempfile::Builder::new().prefix("conclave-").tempdir();
+            let made = made.map_err(|error| wrong(&std::env::temp_dir(), &error))?;
+            (made.path().to_owned(), Some(made))
         };
         let path = folder.join("cluster.toml");
         let new = !path.exists();
@@ -161,14 +159,23 @@ impl Wish {
     fn fits(&self, cluster: &Cluster, path: &Path) -> Result<(), Failure> {
         let there = cluster.nodes.len();
         let nodes = self.nodes.is_none_or(|nodes| nodes as usize == there);
-        let quorum = self.quorum.as_ref().is_none_or(|quorum| *quorum == cluster.quorum);
+        let quorum = self
+            .quorum
+            .as_ref()
+            .is_none_or(|quorum| *quorum == cluster.quorum);
         let groups = self.groups.is_empty() || self.groups == cluster.groups;
-        let restart = self.restart.is_none_or(|restart| restart == cluster.restart);
+        let restart = self
+            .restart
+            .is_none_or(|restart| restart == cluster.restart);
         let wrong = [
             (nodes, "--nodes", there.to_string()),
             (quorum, "--quorum", cluster.quorum.clone()),
             (groups, "--groups", cluster.groups.join(",")),
-            (restart, "--restart", format!("{:?}", cluster.restart).to_lowercase()),
+            (
+                restart,
+                "--restart",
+                format!("{:?}", cluster.restart).to_lowercase(),
+            ),
         ];
         let Some((_, flag, value)) = wrong.into_iter().find(|(fits, _, _)| !fits) else {
             return Ok(());
@@ -185,10 +192,10 @@ impl Wish {
             "id = {id}\ndata = \"node{id}\"\ncluster = \"cluster.toml\"\nsecret_file = \"secret\"\n"
         );
         if let Some(log) = &self.log {
-            text += &format!("log = {}\n", toml::Value::String(log.clone()));
+            let _ = writeln!(text, "log = {}", toml::Value::String(log.clone()));
         }
         if self.history {
-            text += &format!("history = \"node{id}.history\"\n");
+            let _ = writeln!(text, "history = \"node{id}.history\"");
         }
         text
     }
@@ -212,7 +219,12 @@ fn private_folder(folder: &Path) -> Result<(), Failure> {
 /// Writes a file that only this user can read.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| wrong(path, &error))
 }
@@ -253,7 +265,9 @@ struct Ports {
 impl Ports {
     fn new() -> Self {
         let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
-        let first = text.ok().and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let first = text
+            .ok()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok());
         let end: u16 = first.unwrap_or(32_768);
         Self {
             range: (10_000, end),
@@ -323,12 +337,18 @@ mod tests {
         assert_eq!(settings.data.value, first.folder.join("node2"));
         assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
         let taken = Layout::open(Some(&folder), &wish).unwrap_err();
-        assert!(format!("{taken:?}").contains("cannot listen on"), "{taken:?}");
+        assert!(
+            format!("{taken:?}").contains("cannot listen on"),
+            "{taken:?}"
+        );
         drop(first);
         let again = Layout::open(Some(&folder), &wish).unwrap();
         assert!(!again.new);
         assert_eq!(again.cluster, made);
-        let other = Wish { nodes: Some(4), ..wish };
+        let other = Wish {
+            nodes: Some(4),
+            ..wish
+        };
         let other = Layout::open(Some(&folder), &other).unwrap_err();
         assert!(format!("{other:?}").contains("--nodes"), "{other:?}");
     }

@@ -27,6 +27,7 @@ use crate::cli::Failure;
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Lock {
     /// The lock
     name: OsString,
@@ -95,7 +96,11 @@ impl Lock {
             "message": message,
         });
         anstream::eprintln!("{line}");
-        if code == 0 { Ok(()) } else { Err(Failure::Exit(code)) }
+        if code == 0 {
+            Ok(())
+        } else {
+            Err(Failure::Exit(code))
+        }
     }
 
     fn shown(&self) -> String {
@@ -168,17 +173,19 @@ impl Lock {
     async fn hold(&self, guard: Guard, signals: &mut Signals) -> Result<(), Failure> {
         let mut child = self.start(&guard, signals.apart())?;
         let mut lost = std::pin::pin!(guard.lost());
-        let mut watch = Watch::new(self.ttl.0);
+        let mut watch = Watch::default();
         let status = loop {
-            match watch.look(clock::now().mono, guard.valid_for()) {
-                Some(signal) => signals.send(&child, signal),
-                None => tokio::select! {
-                    biased;
-                    () = &mut lost, if !watch.lost => watch.lost = true,
-                    status = child.wait() => break status?,
-                    signal = signals.next() => signals.pass(&child, signal),
-                    () = tokio::time::sleep(watch.pause(clock::now().mono, guard.valid_for())) => {}
-                },
+            if let Some(signal) = watch.look(clock::now().mono, guard.valid_for()) {
+                signals.send(&child, signal);
+                continue;
+            }
+            let pause = watch.pause(clock::now().mono, guard.valid_for());
+            tokio::select! {
+                biased;
+                () = &mut lost, if !watch.lost => watch.lost = true,
+                status = child.wait() => break status?,
+                signal = signals.next() => signals.pass(&child, signal),
+                () = tokio::time::sleep(pause) => {}
             }
         };
         let name = self.shown();
@@ -190,7 +197,9 @@ impl Lock {
             )));
         }
         if !kept {
-            return Err(Failure::Lost(format!("'{name}' was lost as the command ended: {how}")));
+            return Err(Failure::Lost(format!(
+                "'{name}' was lost as the command ended: {how}"
+            )));
         }
         match code(status) {
             0 => Ok(()),
@@ -218,9 +227,11 @@ impl Lock {
 }
 
 /// When the command is told that the lock is going, and when it is killed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Watch {
-    /// How long it has between being told and being killed.
+    /// How long it has between being told and being killed: a fifth of the longest time that was
+    /// left. A hold that the nodes have not all heard of counts from one heartbeat to the next; it
+    /// gets its whole TTL only afterwards.
     grace: Duration,
     /// The lock is lost.
     lost: bool,
@@ -232,20 +243,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(ttl: Duration) -> Self {
-        Self {
-            grace: ttl / 5,
-            lost: false,
-            told: false,
-            killed: false,
-            deadline: Steady::ZERO,
-        }
-    }
-
     /// What to send to the command now, `left` before the lock may be another's.
     fn look(&mut self, now: Steady, left: Duration) -> Option<Signal> {
         if !self.lost {
             self.deadline = now + left;
+            self.grace = self.grace.max(left / 5);
         }
         if !self.told && (self.lost || left <= self.grace) {
             self.told = true;
@@ -298,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_command_is_told_when_renewal_fails_and_killed_when_the_lock_is_lost() {
-        let mut watch = Watch::new(TTL);
+        let mut watch = Watch::default();
         assert_eq!(watch.look(at(0), TTL), None);
         assert_eq!(watch.look(at(7999), Duration::from_millis(2001)), None);
         assert_eq!(watch.look(at(8000), 2 * SECOND), Some(Signal::TERM));
@@ -311,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_command_is_told_at_once_when_the_lock_is_lost_before_its_time() {
-        let mut watch = Watch::new(TTL);
+        let mut watch = Watch::default();
         assert_eq!(watch.look(at(0), TTL), None);
         watch.lost = true;
         assert_eq!(watch.look(at(1000), Duration::ZERO), Some(Signal::TERM));
@@ -321,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_command_that_slept_past_the_deadline_is_killed_right_after_it_is_told() {
-        let mut watch = Watch::new(TTL);
+        let mut watch = Watch::default();
         assert_eq!(watch.look(at(0), TTL), None);
         watch.lost = true;
         assert_eq!(watch.look(at(60_000), Duration::ZERO), Some(Signal::TERM));
@@ -329,8 +331,21 @@ mod tests {
     }
 
     #[test]
+    fn a_young_hold_counts_from_heartbeat_to_heartbeat() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), SECOND), None);
+        assert_eq!(watch.look(at(250), Duration::from_millis(750)), None);
+        assert_eq!(watch.look(at(300), TTL), None, "all nodes have heard of it");
+        assert_eq!(watch.look(at(8300), 2 * SECOND), Some(Signal::TERM));
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), SECOND), None);
+        assert_eq!(watch.look(at(800), SECOND / 5), Some(Signal::TERM));
+    }
+
+    #[test]
     fn a_lock_that_is_renewed_after_all_spares_a_command_that_was_told() {
-        let mut watch = Watch::new(TTL);
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(at(0), TTL), None);
         assert_eq!(watch.look(at(8500), SECOND), Some(Signal::TERM));
         assert_eq!(watch.look(at(9000), TTL), None);
         assert_eq!(watch.look(at(18_000), TTL), None);

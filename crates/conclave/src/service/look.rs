@@ -86,7 +86,10 @@ impl Status {
 
 impl Locks {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let prefix = self.prefix.as_ref().map_or(&b""[..], |text| text.as_bytes());
+        let prefix = self
+            .prefix
+            .as_ref()
+            .map_or(&b""[..], |text| text.as_bytes());
         let prefix = encoded(prefix);
         let path = format!("/v1/locks?limit={}&prefix={prefix}", self.limit);
         self.how.look(&path, locks_text).map(drop)
@@ -193,7 +196,9 @@ fn status_text(told: &Value) -> String {
             Some(state) => shown(state),
             None => format!("unreachable ({})", text(&node["why"])),
         };
-        let up = status["uptime_ms"].as_u64().map_or(String::new(), span_text);
+        let up = status["uptime_ms"]
+            .as_u64()
+            .map_or(String::new(), span_text);
         table.add_row([
             text(&node["id"]),
             state,
@@ -233,7 +238,9 @@ fn locks_text(told: &Value) -> String {
             many => format!("{} and {} more", text(&holders[0]["owner"]), many - 1),
         };
         let tokens = holders.iter().filter_map(|holder| holder["token"].as_u64());
-        let token = tokens.max().map_or("-".to_owned(), |token| token.to_string());
+        let token = tokens
+            .max()
+            .map_or("-".to_owned(), |token| token.to_string());
         table.add_row([
             text(&lock["name"]),
             first.map_or("-".to_owned(), |holder| mode(&holder["mode"])),
@@ -242,7 +249,9 @@ fn locks_text(told: &Value) -> String {
             list(&lock["waiters"]).len().to_string(),
         ]);
     }
-    let more = told["next"].as_str().map_or("", |_| "\n\nthere are more: raise --limit");
+    let more = told["next"]
+        .as_str()
+        .map_or("", |_| "\n\nthere are more: raise --limit");
     format!("{}{more}{}", table.trim_fmt(), footnotes(told))
 }
 
@@ -297,7 +306,9 @@ fn sessions_text(told: &Value) -> String {
     if sessions.is_empty() {
         return format!("no sessions{}", footnotes(told));
     }
-    let header = ["SESSION", "OWNER", "TTL", "RENEWED", "REQUESTS", "KEPT BY", "NODES"];
+    let header = [
+        "SESSION", "OWNER", "TTL", "RENEWED", "REQUESTS", "KEPT BY", "NODES",
+    ];
     let mut table = output::table(&header);
     for session in sessions {
         let nodes: Vec<String> = list(&session["nodes"]).iter().map(text).collect();
@@ -400,9 +411,15 @@ mod tests {
         });
         let told = json!({ "locks": [lock.clone()], "partial": true });
         let shown = locks_text(&told);
-        assert!(shown.contains("group g") && shown.contains("partial"), "{shown}");
+        assert!(
+            shown.contains("group g") && shown.contains("partial"),
+            "{shown}"
+        );
         for text in [shown, show_text(&lock)] {
-            assert!(!text.contains('\u{1b}') && !text.contains('\u{7}'), "{text:?}");
+            assert!(
+                !text.contains('\u{1b}') && !text.contains('\u{7}'),
+                "{text:?}"
+            );
         }
         assert_eq!(text(&json!({ "base64": "/w==" })), "base64:/w==");
     }

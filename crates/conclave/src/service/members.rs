@@ -17,7 +17,7 @@ use crate::cli::Failure;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The variables that override node files: not for all nodes at once.
-const SETTINGS: [&str; 10] = [
+pub(crate) const SETTINGS: [&str; 10] = [
     "CONCLAVE_CONFIG",
     "CONCLAVE_ID",
     "CONCLAVE_DATA",
@@ -36,7 +36,15 @@ pub(crate) enum Members {
     /// On threads of this process.
     Threads(Vec<Daemon>),
     /// Each a process.
-    Processes(Vec<Kid>, mpsc::UnboundedReceiver<(u32, String)>),
+    Processes(Family),
+}
+
+/// Processes, and what they report when they end.
+#[derive(Debug)]
+pub(crate) struct Family {
+    kids: Vec<Kid>,
+    report: mpsc::UnboundedSender<(u32, String)>,
+    reports: mpsc::UnboundedReceiver<(u32, String)>,
 }
 
 /// A node in a process of its own.
@@ -71,14 +79,37 @@ impl Members {
         for id in ids {
             kids.push(Kid::spawn(layout, *id, layout.new, &report)?);
         }
-        Ok(Self::Processes(kids, reports))
+        Ok(Self::Processes(Family {
+            kids,
+            report,
+            reports,
+        }))
+    }
+
+    /// Sends a signal to the process of one node.
+    pub(crate) fn signal_one(&self, id: u32, signal: Signal) {
+        if let Self::Processes(family) = self {
+            for kid in family.kids.iter().filter(|kid| kid.alive && kid.id == id) {
+                let _ = kid.tell.send(signal);
+            }
+        }
+    }
+
+    /// Starts the process of a node again, on the data it left.
+    pub(crate) fn start_again(&mut self, layout: &Layout, id: u32) -> Result<(), Failure> {
+        if let Self::Processes(family) = self {
+            let kid = Kid::spawn(layout, id, false, &family.report)?;
+            family.kids.retain(|kid| kid.id != id);
+            family.kids.push(kid);
+        }
+        Ok(())
     }
 
     /// The process of each node, in the order of the cluster file.
     pub(crate) fn pids(&self) -> Vec<u32> {
         match self {
             Self::Threads(daemons) => vec![std::process::id(); daemons.len()],
-            Self::Processes(kids, _) => kids.iter().map(|kid| kid.pid).collect(),
+            Self::Processes(family) => family.kids.iter().map(|kid| kid.pid).collect(),
         }
     }
 
@@ -86,11 +117,11 @@ impl Members {
     pub(crate) async fn ended(&mut self) -> (u32, String) {
         match self {
             Self::Threads(daemons) => any_ended(daemons).await,
-            Self::Processes(kids, reports) => {
-                let Some((id, how)) = reports.recv().await else {
+            Self::Processes(family) => {
+                let Some((id, how)) = family.reports.recv().await else {
                     return std::future::pending().await;
                 };
-                for kid in kids.iter_mut().filter(|kid| kid.id == id) {
+                for kid in family.kids.iter_mut().filter(|kid| kid.id == id) {
                     kid.alive = false;
                 }
                 (id, how)
@@ -100,8 +131,8 @@ impl Members {
 
     /// Sends a signal to all processes that are left.
     fn signal(&self, signal: Signal) {
-        if let Self::Processes(kids, _) = self {
-            for kid in kids.iter().filter(|kid| kid.alive) {
+        if let Self::Processes(family) = self {
+            for kid in family.kids.iter().filter(|kid| kid.alive) {
                 let _ = kid.tell.send(signal);
             }
         }
@@ -110,7 +141,7 @@ impl Members {
     fn left(&self) -> usize {
         match self {
             Self::Threads(_) => 0,
-            Self::Processes(kids, _) => kids.iter().filter(|kid| kid.alive).count(),
+            Self::Processes(family) => family.kids.iter().filter(|kid| kid.alive).count(),
         }
     }
 
@@ -174,7 +205,7 @@ async fn any_ended(daemons: &mut [Daemon]) -> (u32, String) {
 }
 
 impl Kid {
-    /// Starts a node as a process that ends with this one.
+    /// Starts a node as a process that ends with this one. It must be done by the main thread.
     fn spawn(
         layout: &Layout,
         id: u32,
@@ -196,7 +227,7 @@ impl Kid {
         for name in SETTINGS {
             command.env_remove(name);
         }
-        // A group of its own, so that Ctrl-C reaches only us: a second signal would not be graceful.
+        // A group of its own: Ctrl-C would reach it beside our TERM, and two signals end at once.
         let child = command
             .args(words)
             .stdin(Stdio::null())
@@ -250,4 +281,3 @@ pub(crate) fn ended(status: ExitStatus) -> String {
         (None, None) => "ended".to_owned(),
     }
 }
-

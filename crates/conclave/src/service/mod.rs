@@ -6,11 +6,13 @@ use crate::cli::Failure;
 
 mod check_config;
 mod daemon;
+mod demo;
 mod find;
 mod forward;
 mod guarded;
-mod http;
+pub(crate) mod http;
 mod layout;
+pub(crate) mod local;
 mod lock;
 mod logs;
 mod look;
@@ -20,9 +22,11 @@ mod registry;
 mod serve;
 mod settings;
 mod signals;
-mod up;
+pub(crate) mod up;
+pub(crate) mod usage;
 
 pub(crate) use check_config::CheckConfig;
+pub(crate) use demo::Demo;
 pub(crate) use guarded::ExecGuarded;
 pub(crate) use lock::Lock;
 pub(crate) use look::{Locks, Sessions, Show, Status};

@@ -53,7 +53,10 @@ fn enter_in(folder: &Path, endpoints: Vec<String>) -> io::Result<Entry> {
     if made.is_err() || !ours(folder) {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("'{}' is not a directory of this user alone", folder.display()),
+            format!(
+                "'{}' is not a directory of this user alone",
+                folder.display()
+            ),
         ));
     }
     let pid = std::process::id();
@@ -61,7 +64,9 @@ fn enter_in(folder: &Path, endpoints: Vec<String>) -> io::Result<Entry> {
     let running = Running {
         pid,
         began: began(pid),
-        since_ms: since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        since_ms: since.map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        }),
         endpoints,
     };
     let path = folder.join(format!("up-{pid}.json"));
@@ -135,10 +140,22 @@ mod tests {
         let found = newest_in(&folder).unwrap();
         assert_eq!(found.endpoints, ["http://a:1"]);
         // A file of a process that is gone, and one whose number was given to another process.
-        let gone = Running { pid: 999_999_999, since_ms: u64::MAX, ..found.clone() };
+        let gone = Running {
+            pid: 999_999_999,
+            since_ms: u64::MAX,
+            ..found.clone()
+        };
         fs::write(folder.join("up-1.json"), serde_json::to_vec(&gone).unwrap()).unwrap();
-        let reused = Running { began: Some(1), since_ms: u64::MAX, ..found.clone() };
-        fs::write(folder.join("up-2.json"), serde_json::to_vec(&reused).unwrap()).unwrap();
+        let reused = Running {
+            began: Some(1),
+            since_ms: u64::MAX,
+            ..found.clone()
+        };
+        fs::write(
+            folder.join("up-2.json"),
+            serde_json::to_vec(&reused).unwrap(),
+        )
+        .unwrap();
         fs::write(folder.join("up-3.json"), "{ not json").unwrap();
         assert_eq!(newest_in(&folder), Some(found));
         drop(entry);

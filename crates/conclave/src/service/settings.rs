@@ -320,13 +320,20 @@ impl Settings {
         let api = layers.pick(LISTEN_API, api, file.listen_api, any_text)?;
         let (listen_peer, listen_api) = addresses(&cluster, id.value, peer, api)?;
         let insecure = flags.insecure.then_some(true);
-        let insecure = or(layers.pick(INSECURE, insecure, file.insecure, truth)?, false);
+        let insecure = or(
+            layers.pick(INSECURE, insecure, file.insecure, truth)?,
+            false,
+        );
         let log = layers.pick(LOG, flags.log.clone(), file.log, any_text)?;
         let log = or(log, "info".to_owned());
         super::logs::filter(&log.value)?;
         let log_format = layers.pick(LOG_FORMAT, flags.log_format, file.log_format, format)?;
         let (key, mut warnings) = secret(&secret_file.value)?;
-        warnings.extend(exposed(&listen_peer.value, &listen_api.value, insecure.value)?);
+        warnings.extend(exposed(
+            &listen_peer.value,
+            &listen_api.value,
+            insecure.value,
+        )?);
         let history = file.history.map(|path| base.join(path));
         Ok(Self {
             id,
@@ -347,7 +354,10 @@ impl Settings {
 
     /// Every value, as text, with its source, in the order of the file.
     pub(crate) fn listed(&self) -> Vec<(&'static str, String, String)> {
-        fn row<T: ToString>(name: &'static str, given: &Given<T>) -> (&'static str, String, String) {
+        fn row<T: ToString>(
+            name: &'static str,
+            given: &Given<T>,
+        ) -> (&'static str, String, String) {
             (name, given.value.to_string(), given.from.to_string())
         }
         let path = |given: &Given<PathBuf>| Given {
@@ -430,8 +440,14 @@ fn addresses(
         None => match node.api.strip_prefix("http://") {
             Some(rest) => {
                 let host = rest.split('/').next().unwrap_or(rest);
-                let port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-                told(if port { host.to_owned() } else { format!("{host}:80") })
+                let port = host
+                    .rsplit_once(':')
+                    .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+                told(if port {
+                    host.to_owned()
+                } else {
+                    format!("{host}:80")
+                })
             }
             None => {
                 return Err(Failure::Input(format!(

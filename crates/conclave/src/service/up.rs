@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use conclave_wire::Span;
 use conclave_wire::cluster::{RestartText, Times};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::layout::{Layout, Wish};
 use super::members::Members;
@@ -52,6 +53,22 @@ pub(crate) struct Up {
     /// Print JSON, once all nodes are ready: the nodes in the first line
     #[arg(long)]
     json: bool,
+}
+
+/// The first line of JSON, its fields in this order.
+#[derive(Debug, Serialize)]
+struct Ready<'a> {
+    ready: bool,
+    nodes: Vec<Member<'a>>,
+}
+
+/// A node of that line.
+#[derive(Debug, Serialize)]
+struct Member<'a> {
+    id: u32,
+    api: &'a str,
+    peer: &'a str,
+    pid: u32,
 }
 
 /// What nodes keep on disk.
@@ -112,11 +129,12 @@ impl Up {
             tokio::select! {
                 _ = stops.next() => break,
                 (id, how) = members.ended() => {
-                    tracing::error!("node {id} is gone: {how}");
-                    if self.processes {
-                        let command = layout.serve_command(id);
-                        anstream::eprintln!("node {id} is gone ({how}); start it again: {command}");
-                    }
+                    let again = if self.processes {
+                        format!("; start it again: {}", layout.serve_command(id))
+                    } else {
+                        String::new()
+                    };
+                    anstream::eprintln!("node {id} is gone ({how}){again}");
                 }
             }
         }
@@ -140,11 +158,17 @@ impl Up {
         let nodes = &layout.cluster.nodes;
         let by_hand = || nodes.iter().map(|node| layout.serve_command(node.id));
         if self.json {
-            let nodes = nodes.iter().zip(pids).map(|(node, pid)| {
-                json!({ "id": node.id, "api": node.api, "peer": node.peer, "pid": pid })
+            let nodes = nodes.iter().zip(pids).map(|(node, pid)| Member {
+                id: node.id,
+                api: &node.api,
+                peer: &node.peer,
+                pid: *pid,
             });
-            let nodes: Vec<Value> = nodes.collect();
-            output::line(json!({ "ready": true, "nodes": nodes }).to_string())?;
+            let ready = Ready {
+                ready: true,
+                nodes: nodes.collect(),
+            };
+            output::line(serde_json::to_string(&ready).map_err(Failure::input)?)?;
             let more = json!({
                 "data": layout.folder.display().to_string(),
                 "serve": self.processes.then(|| by_hand().collect::<Vec<_>>()),

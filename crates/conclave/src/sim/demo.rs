@@ -10,10 +10,10 @@ use conclave_sim::trace::Line;
 use conclave_sim::{Options, invariants, swarm};
 use serde_json::{Value, json};
 
-use crate::cli::Failure;
-use crate::output::{self, Progress};
 use super::run::{Measured, Subject, load, measure_lock};
 use super::{guarded, quiet_panics, replay_command, short, thousands};
+use crate::cli::Failure;
+use crate::output::{self, Progress};
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {

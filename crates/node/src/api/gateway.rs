@@ -8,8 +8,9 @@ use conclave_client::clock;
 use conclave_client::driver::{Job, Work};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Name, SessionId};
-use conclave_protocol::lock::{Acquire, ClientEvent, Ended, Handle, Mode};
+use conclave_protocol::lock::{Acquire, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
 use conclave_wire::handle;
+use futures_util::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Interval;
 
@@ -68,7 +69,34 @@ pub(crate) struct Attempt {
     /// How many checks in a row found no quorum.
     blind: u32,
     stopping: tokio::sync::watch::Receiver<bool>,
+    /// Its session, in hex.
+    session: String,
+    /// Asks the nodes for the position, if somebody wants to follow it.
+    follow: Option<Follow>,
     _waiting: Waiting,
+}
+
+/// A question to the nodes under way, or none until the next check.
+#[derive(Default)]
+struct Follow(Option<BoxFuture<'static, Option<u32>>>);
+
+impl std::fmt::Debug for Follow {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Follow(..)")
+    }
+}
+
+impl Follow {
+    /// The answer to the question under way.
+    async fn answer(follow: &mut Option<Self>) -> Option<u32> {
+        let asked = follow.as_mut().and_then(|follow| follow.0.as_mut());
+        let answer = match asked {
+            Some(asked) => asked.await,
+            None => std::future::pending().await,
+        };
+        *follow = Some(Self::default());
+        answer
+    }
 }
 
 /// What an attempt tells next.
@@ -83,6 +111,7 @@ pub(crate) enum Step {
 /// What ends a wait for news.
 enum Happened {
     Event(Option<ClientEvent>),
+    Position(Option<u32>),
     Tick,
     Stop,
 }
@@ -129,13 +158,14 @@ impl App {
         let mut acquire = Acquire::new(wish.name.clone(), wish.mode.clone(), wish.ttl);
         acquire.attempt = attempt;
         acquire.deadline = Some(clock::now().mono + patience);
-        acquire.detach = Some(match &wish.id {
-            Some(id) => (
-                handle::session_of(principal, wish.name.bytes(), id.as_bytes()),
-                true,
-            ),
+        let (session, named) = match &wish.id {
+            Some(id) => {
+                let session = handle::session_of(principal, wish.name.bytes(), id.as_bytes());
+                (session, true)
+            }
             None => (SessionId(random()?), false),
-        });
+        };
+        acquire.detach = Some((session, named));
         acquire.note = wish.note.map(Into::into);
         acquire.owner = Some(label(&wish.owner, self.config.limits.owner_bytes));
         let mut check = tokio::time::interval(CHECK);
@@ -151,6 +181,8 @@ impl App {
             check,
             blind: 0,
             stopping,
+            session: format!("{session:x}"),
+            follow: None,
             _waiting: waiting,
         })
     }
@@ -179,6 +211,7 @@ impl App {
         &self,
         handle: Box<Handle>,
     ) -> Result<Option<(Box<Handle>, Instant)>, Failure> {
+        let ask = handle.ask.clone();
         let mut job = self.driver.begin(Work::Keep(handle));
         loop {
             match job.next().await {
@@ -186,8 +219,8 @@ impl App {
                 Some(ClientEvent::Ended(_, ended)) => {
                     return match ended {
                         Ended::Busy => Ok(None),
-                        // Too few answers: nobody can tell whether the lock is lost.
-                        Ended::TimedOut => Err(self.no_quorum()),
+                        Ended::TimedOut => Err(self.not_kept(&ask).await),
+                        Ended::Refused(Refusal::Finished) => Err(Failure::Lost),
                         Ended::Refused(why) => Err(Failure::Refused(why)),
                         Ended::NotHeld | Ended::Released | Ended::Cancelled => Err(Failure::Lost),
                     };
@@ -196,6 +229,22 @@ impl App {
                 Some(_) => {}
                 None => return Err(Failure::NotReady("stopping".to_owned())),
             }
+        }
+    }
+
+    /// A renewal got too few answers: it is lost if somebody else is inside. Otherwise nobody can
+    /// tell, and its holder may try again until its deadline.
+    async fn not_kept(&self, ask: &Ask) -> Failure {
+        let group = ask.group().to_string();
+        match self.whole_lock(&ask.name).await {
+            Ok(whole) => {
+                let mut inside = whole.what.holders.iter();
+                if inside.any(|holder| holder.certain && holder.group != group) {
+                    return Failure::Lost;
+                }
+                self.no_quorum()
+            }
+            Err(failure) => failure,
         }
     }
 
@@ -248,11 +297,17 @@ impl Attempt {
         loop {
             let happened = tokio::select! {
                 event = self.job.next() => Happened::Event(event),
+                position = Follow::answer(&mut self.follow) => Happened::Position(position),
                 _ = self.check.tick() => Happened::Tick,
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
             };
             let event = match happened {
                 Happened::Event(event) => event,
+                Happened::Position(Some(position)) if self.position != Some(position) => {
+                    self.position = Some(position);
+                    return Step::Position(position);
+                }
+                Happened::Position(_) => continue,
                 Happened::Tick => match self.look() {
                     Some(failure) => return Step::Over(Err(failure)),
                     None => continue,
@@ -302,7 +357,7 @@ impl Attempt {
         Ok(Taken { answer, guard })
     }
 
-    async fn failure(&self, ended: Ended) -> Failure {
+    async fn failure(&mut self, ended: Ended) -> Failure {
         match ended {
             Ended::TimedOut if !self.app.sees_quorum(&self.mode) => self.app.no_quorum(),
             Ended::TimedOut | Ended::Busy => {
@@ -316,8 +371,34 @@ impl Attempt {
         }
     }
 
+    /// From now on the position is told whenever it is found changed, and not only when it is
+    /// first known: nodes do not tell everybody when somebody leaves a queue.
+    pub(crate) fn followed(mut self) -> Self {
+        self.follow = Some(Follow::default());
+        self
+    }
+
+    /// Asks the nodes for the position, unless they are being asked.
+    fn ask_position(&mut self) {
+        // Before the first word of a node there is no place in any queue.
+        if self.position.is_none() {
+            return;
+        }
+        let Some(Follow(asked @ None)) = &mut self.follow else {
+            return;
+        };
+        let (app, name, session) = (self.app.clone(), self.name.clone(), self.session.clone());
+        *asked = Some(Box::pin(async move {
+            let whole = app.whole_lock(&name).await.ok()?;
+            let waiters = whole.what.waiters.iter();
+            let mine = waiters.filter(|waiter| waiter.session == session);
+            mine.map(|waiter| waiter.position).max()
+        }));
+    }
+
     /// Gives up when no quorum has been in reach for a while: another node may do better.
     fn look(&mut self) -> Option<Failure> {
+        self.ask_position();
         if self.app.sees_quorum(&self.mode) {
             self.blind = 0;
             return None;

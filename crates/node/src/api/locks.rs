@@ -24,7 +24,7 @@ use super::App;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::look::{LOCKS_MAX, ListQuery};
+use super::look::{Cursor, LOCKS_MAX, ListQuery};
 use super::path::{self, Call};
 use super::text::Text;
 use super::views::ModeText;
@@ -32,9 +32,9 @@ use super::views::ModeText;
 /// How long the body of a request may take.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// How many locks a list tells if its caller does not say.
-const LIST_USUAL: usize = 100;
+pub(crate) const LIST_USUAL: usize = 100;
 /// The longest id of an acquisition, in bytes.
-const ID_MAX: usize = 256;
+pub(crate) const ID_MAX: usize = 256;
 
 /// The body of an acquire request.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -79,10 +79,7 @@ pub(crate) async fn locks(State(app): State<Arc<App>>, request: Request<Body>) -
 
 /// Counts a failure and answers it.
 pub(crate) fn refuse(app: &App, failure: Failure) -> Response {
-    app.meters.answered(failure.code());
-    if failure.status() == StatusCode::TOO_MANY_REQUESTS {
-        app.meters.refused(failure.code());
-    }
+    app.count_failure(&failure);
     failure.into_response()
 }
 
@@ -177,7 +174,7 @@ async fn listed(app: &Arc<App>, parts: &Parts) -> Result<Response, Failure> {
     query.only(&["local", "prefix", "limit", "cursor"])?;
     let ask = ListQuery {
         prefix: query.get("prefix").unwrap_or_default().to_vec(),
-        after: query.get("cursor").map(<[u8]>::to_vec),
+        after: query.get("cursor").map(Cursor::read).transpose()?,
         limit: query.limit(LIST_USUAL, LOCKS_MAX)?,
     };
     if query.is_local() {
@@ -208,10 +205,15 @@ pub(crate) async fn read<T: DeserializeOwned>(
     } else {
         &bytes[..]
     };
-    serde_json::from_slice(bytes).map_err(|error| {
-        let problem = format!("the body is not the JSON of this call: {error}");
+    let wrong = |why: String| {
+        let problem = format!("the body is not the JSON of this call: {why}");
         Failure::BadRequest(problem)
-    })
+    };
+    // Fields are named: a list would be taken for them in order.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(wrong("expected an object".to_owned()));
+    }
+    serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))
 }
 
 /// The query of a URL, decoded.
@@ -306,7 +308,7 @@ impl Frames {
 /// is known, so an error carries its own.
 fn streamed(attempt: Attempt, parts: &Parts, frames: Frames) -> Response {
     let deliveries = parts.extensions.get::<Deliveries>().cloned();
-    let stream = steps(attempt, deliveries.unwrap_or_default());
+    let stream = steps(attempt.followed(), deliveries.unwrap_or_default());
     let bytes = stream.map(move |json| Ok::<_, std::convert::Infallible>(frames.frame(&json)));
     let mut response = Response::new(Body::from_stream(bytes));
     let headers = response.headers_mut();
@@ -344,7 +346,7 @@ fn last(attempt: &Attempt, result: Result<Taken, Failure>, deliveries: &Deliveri
         },
         Err(failure) => failure,
     };
-    app.meters.answered(failure.code());
+    app.count_failure(&failure);
     let mut body = serde_json::to_value(failure.body()).unwrap_or_default();
     body["status"] = failure.status().as_u16().into();
     body.to_string()

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use conclave_protocol::id::{Name, NodeId};
 use conclave_protocol::lock::LockView;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::App;
 use super::errors::{Failure, InTheWay};
@@ -55,7 +57,26 @@ pub(crate) struct LocalPage {
 pub(crate) struct Page {
     pub(crate) locks: Vec<Merged>,
     /// What to give as `cursor` for the next page; none at the end.
-    pub(crate) next: Option<String>,
+    pub(crate) next: Option<Cursor>,
+}
+
+/// The last name of a page. As text it is base64, which stands in a URL as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor(pub(crate) Vec<u8>);
+
+impl Cursor {
+    /// The name that the text of a cursor stands for.
+    pub(crate) fn read(text: &[u8]) -> Result<Vec<u8>, Failure> {
+        let problem = "cursor must be the next of a page";
+        let name = URL_SAFE_NO_PAD.decode(text);
+        name.map_err(|_| Failure::BadRequest(problem.to_owned()))
+    }
+}
+
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&URL_SAFE_NO_PAD.encode(&self.0))
+    }
 }
 
 /// What a list is asked for.
@@ -178,7 +199,7 @@ impl App {
         );
         if let Some(after) = &query.after {
             path.push_str("&cursor=");
-            path.push_str(&encode(after));
+            path.push_str(&URL_SAFE_NO_PAD.encode(after));
         }
         let own = self.local_locks(query);
         let (own, others) = tokio::join!(own, self.fetch.all::<LocalPage>(&path));
@@ -213,7 +234,7 @@ impl App {
                 .push(merge(&self.config.quorums, name, &of, &quiet));
         }
         if more && let Some(end) = page.locks.last() {
-            page.next = Some(encode(&end.name.0));
+            page.next = Some(Cursor(end.name.0.clone()));
         }
         let mut whole = self.whole(page, &answers, silent);
         whole.partial |= cut;

@@ -16,8 +16,10 @@ mod deliver;
 mod errors;
 mod fetch;
 mod gateway;
+mod grpc;
 mod locks;
 mod look;
+mod openapi;
 mod path;
 mod server;
 mod status;
@@ -30,6 +32,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use conclave_client::clock;
 use conclave_client::driver::Driver;
@@ -161,6 +165,14 @@ impl App {
         self.meters.acquire.observe(took.as_secs_f64());
         self.meters.answered("acquired");
     }
+
+    /// Counts an answer that says no.
+    fn count_failure(&self, failure: &errors::Failure) {
+        self.meters.answered(failure.code());
+        if failure.status() == axum::http::StatusCode::TOO_MANY_REQUESTS {
+            self.meters.refused(failure.code());
+        }
+    }
 }
 
 /// Serves the API on a listening socket.
@@ -230,6 +242,15 @@ pub(crate) const ROUTES: [(&str, &str); 13] = [
     ("POST", "/v1/locks/{name}/acquire"),
 ];
 
+/// Says that there is nothing at a path, in the words of whoever asks.
+async fn nothing_here(headers: HeaderMap) -> Response {
+    let kind = headers.get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        return tonic::Status::unimplemented("no such service").into_http();
+    }
+    errors::Failure::NotFound.into_response()
+}
+
 fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(status::root))
@@ -237,12 +258,14 @@ fn router(app: &Arc<App>) -> Router {
         .route("/readyz", get(status::readyz))
         .route("/metrics", get(status::metrics))
         .route("/v1/cluster", get(status::cluster))
+        .route("/v1/openapi.json", get(openapi::openapi))
         .route("/v1/status", get(status::status))
         .route("/v1/sessions", get(status::sessions))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", any(locks::locks))
         .route("/v1/locks/{*rest}", any(locks::locks))
         .method_not_allowed_fallback(|| async { errors::Failure::WrongMethod })
-        .fallback(|| async { errors::Failure::NotFound })
+        .fallback(nothing_here)
         .with_state(app.clone())
+        .merge(grpc::router(app))
 }

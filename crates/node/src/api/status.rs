@@ -17,7 +17,7 @@ use super::look::Silent;
 use crate::shard::{Query as Ask, Report};
 
 /// The most sessions of one answer.
-const SESSIONS_MAX: usize = 1000;
+pub(crate) const SESSIONS_MAX: usize = 1000;
 
 /// A node as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,10 @@ pub(crate) struct NodeStatus {
     pub(crate) tombstones: usize,
     /// Open connections on the peer port.
     pub(crate) connections: usize,
+    /// Requests that are granted.
+    pub(crate) granted: u64,
+    /// Requests that wait.
+    pub(crate) waiting: u64,
     /// Acquire requests that wait at this gateway.
     pub(crate) waiters: usize,
     pub(crate) version: String,
@@ -65,7 +69,7 @@ struct SeenNode {
 #[derive(Clone, Debug, Serialize)]
 struct ClusterStatus {
     #[serde(flatten)]
-    own: NodeStatus,
+    own: Option<NodeStatus>,
     quorum: String,
     /// Whether the nodes that serve contain a quorum for exclusive locks.
     available: bool,
@@ -86,7 +90,7 @@ impl App {
             _ => ("stopped", 0, [0; 4], 0),
         };
         let uptime = clock::now().mono.since(self.started);
-        let waiting = self.limits.waiters - self.waiting.available_permits();
+        let waiters = self.limits.waiters - self.waiting.available_permits();
         NodeStatus {
             id: self.id,
             cluster: self.cluster.name.clone(),
@@ -99,11 +103,27 @@ impl App {
             clients: kept[2],
             tombstones: kept[3],
             connections,
-            waiters: waiting,
+            granted: u64::try_from(self.meters.granted.get()).unwrap_or(0),
+            waiting: u64::try_from(self.meters.waiting.get()).unwrap_or(0),
+            waiters,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
             process: format!("{:032x}", self.process),
         }
+    }
+}
+
+impl App {
+    /// What all nodes say about themselves, by number, or why they do not.
+    pub(crate) async fn all_status(&self) -> Vec<(u32, Result<NodeStatus, String>)> {
+        let path = "/v1/status?local=true";
+        let (own, others) = tokio::join!(self.own_status(), self.fetch.all::<NodeStatus>(path));
+        let others = others
+            .into_iter()
+            .map(|(node, status)| (node.0 + 1, status));
+        let mut all: Vec<_> = others.chain([(self.id, Ok(own))]).collect();
+        all.sort_by_key(|(id, _)| *id);
+        all
     }
 }
 
@@ -121,29 +141,27 @@ pub(crate) async fn status(State(app): State<Arc<App>>, request: Request<Body>) 
     if query.is_local() {
         return Json(app.own_status().await).into_response();
     }
-    let path = "/v1/status?local=true";
-    let (own, others) = tokio::join!(app.own_status(), app.fetch.all::<NodeStatus>(path));
-    let mut nodes = Vec::with_capacity(app.cluster.nodes.len());
-    for node in &app.cluster.nodes {
-        let heard = others.iter().find(|(id, _)| *id == node.node());
-        let status = match heard {
-            None => Ok(own.clone()),
-            Some((_, status)) => status.clone(),
-        };
+    let all = app.all_status().await;
+    let mut nodes = Vec::with_capacity(all.len());
+    let mut own = None;
+    for (id, status) in all {
         let (status, why) = match status {
             Ok(status) => (Some(status), None),
             Err(why) => (None, Some(why)),
         };
+        let listed = app.cluster.node(id);
+        if id == app.id {
+            own.clone_from(&status);
+        }
         nodes.push(SeenNode {
-            id: node.id,
-            api: node.api.clone(),
-            peer: node.peer.clone(),
+            id,
+            api: listed.map(|node| node.api.clone()).unwrap_or_default(),
+            peer: listed.map(|node| node.peer.clone()).unwrap_or_default(),
             reachable: status.is_some(),
             why,
             status,
         });
     }
-    nodes.sort_by_key(|node| node.id);
     let serves = |node: &&SeenNode| {
         let status = node.status.as_ref();
         status.is_some_and(|status| status.state == "serving")

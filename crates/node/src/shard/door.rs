@@ -15,7 +15,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 
 use super::conn::Stage;
-use super::run::{End, LISTENER, Loop};
+use super::read::End;
+use super::run::{LISTENER, Loop};
 
 /// At most this many connections are accepted per round.
 const ACCEPT_ROUND: usize = 64;
@@ -272,7 +273,10 @@ impl Loop {
             Rejection::Config { .. } => "config",
             Rejection::Full => "full",
         });
+        // At its start a node looks whether it is its own twin, perhaps through a proxy.
+        let own = greeting.process == self.door.process;
         if let Some(address) = self.conns.address(id)
+            && !own
             && self.quiet.may_speak(now)
         {
             let differ = differences(&self.door.facts, &greeting.facts);

@@ -392,7 +392,10 @@ proptest! {
     }
 
     #[test]
-    fn changed_bits_do_no_harm(seed in any::<u64>(), flips in prop::collection::vec(any::<u64>(), 1..8)) {
+    fn changed_bits_do_no_harm(
+        seed in any::<u64>(),
+        flips in prop::collection::vec(any::<u64>(), 1..8),
+    ) {
         let (mut encoder, mut bytes, mut random) = (Encoder::new(), Vec::new(), Random::new(seed));
         for _ in 0..4 {
             encoder.encode(&random.message(), &mut bytes);

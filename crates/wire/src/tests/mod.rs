@@ -1,5 +1,6 @@
 //! Tests over everything this crate writes and reads.
 
+mod cluster_file;
 mod golden;
 mod hostile;
 mod random;

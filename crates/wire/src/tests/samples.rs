@@ -122,7 +122,6 @@ fn travel() -> Message {
 /// Messages of every kind.
 pub(super) fn messages() -> Vec<(&'static str, Message)> {
     let (session, request, token) = (SESSION, RequestNo(300), Token(CLOCK.0 + 1));
-    let (incarnation, clock) = (Incarnation(CLOCK.0), CLOCK);
     let plain = Message::Request {
         ask: ask(Mode::Exclusive, Bond::Attached),
         hint: token,
@@ -159,8 +158,28 @@ pub(super) fn messages() -> Vec<(&'static str, Message)> {
             heartbeat(vec![entered(None), entered(Some(b""))]),
         ),
     ];
-    let node = NodeId(4);
-    all.extend([
+    all.extend(of_nodes());
+    for (name, why) in refusals() {
+        all.push((
+            name,
+            Message::Denied {
+                session,
+                request: Some(request),
+                why,
+            },
+        ));
+    }
+    all.push((
+        "refused",
+        Message::Refused(Refusal::StaleConfig { node: config() }),
+    ));
+    all
+}
+
+fn of_nodes() -> Vec<(&'static str, Message)> {
+    let (session, request, token) = (SESSION, RequestNo(300), Token(CLOCK.0 + 1));
+    let (node, incarnation, clock) = (NodeId(4), Incarnation(CLOCK.0), CLOCK);
+    vec![
         ("keepalive", keepalive(token)),
         ("finish", finish(Some(token))),
         (
@@ -226,22 +245,7 @@ pub(super) fn messages() -> Vec<(&'static str, Message)> {
                 grants: vec![carried(3)],
             },
         ),
-    ]);
-    for (name, why) in refusals() {
-        all.push((
-            name,
-            Message::Denied {
-                session,
-                request: Some(request),
-                why,
-            },
-        ));
-    }
-    all.push((
-        "refused",
-        Message::Refused(Refusal::StaleConfig { node: config() }),
-    ));
-    all
+    ]
 }
 
 fn done(token: Option<Token>) -> Message {

@@ -44,7 +44,7 @@ impl LockNode {
             if place >= last || page.len() >= limit || entries >= ENTRIES_MAX {
                 return (page, Some(place));
             }
-            if lock.arbiter.len() > 0 && lock.name.bytes().starts_with(prefix) {
+            if !lock.arbiter.is_empty() && lock.name.bytes().starts_with(prefix) {
                 entries += lock.arbiter.len();
                 page.push((lock.name.clone(), lock.arbiter.view()));
             }

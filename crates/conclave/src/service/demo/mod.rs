@@ -1,0 +1,303 @@
+//! `conclave demo`: a real cluster goes through faults while clients fight for its locks, and what
+//! held is told.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use conclave_client::Client;
+use conclave_wire::Span;
+use conclave_wire::cluster::Times;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::task::LocalSet;
+
+use super::layout::{Layout, Wish};
+use super::members::Members;
+use super::settings::LogFormat;
+use super::signals::{Stops, code_of_signal};
+use super::{logs, runtime, up};
+use crate::cli::Failure;
+use crate::output;
+use crate::sim::thousands;
+
+mod fight;
+mod verdict;
+
+use fight::Fight;
+use verdict::{Promise, Verdict};
+
+/// How many nodes the cluster has.
+const NODES: u32 = 5;
+/// The TTL of locks: a node that was killed keeps quiet for as long when it comes back.
+const TTL: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// How long clients fight
+    #[arg(long, value_name = "N", default_value_t = 14)]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=3600))]
+    seconds: u64,
+    /// Print JSON at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is done to the cluster, and when, in hundredths of the whole time. Between a start and
+/// the next fault there is time for the node to serve again.
+const FAULTS: [(u32, Fault); 8] = [
+    (10, Fault::Kill(&[2])),
+    (20, Fault::Start(&[2])),
+    (40, Fault::Kill(&[1, 4])),
+    (50, Fault::Start(&[1, 4])),
+    (70, Fault::Pause(3)),
+    (78, Fault::Resume(3)),
+    (86, Fault::Stop(5)),
+    (93, Fault::Start(&[5])),
+];
+
+/// Something that happens to nodes.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// kill -9.
+    Kill(&'static [u32]),
+    /// A new process on the old data.
+    Start(&'static [u32]),
+    /// SIGSTOP.
+    Pause(u32),
+    /// SIGCONT.
+    Resume(u32),
+    /// SIGTERM.
+    Stop(u32),
+}
+
+/// Tells what happens while it happens.
+struct Story {
+    begun: Instant,
+    silent: bool,
+    /// Times in seconds, and what happened.
+    told: RefCell<Vec<(f64, String)>>,
+}
+
+impl Story {
+    fn tell(&self, what: impl Into<String>) -> Result<(), Failure> {
+        let (at, what) = (self.begun.elapsed().as_secs_f64(), what.into());
+        if !self.silent {
+            output::line(format!("{at:5.1} s  {what}"))?;
+        }
+        self.told.borrow_mut().push((at, what));
+        Ok(())
+    }
+}
+
+impl Demo {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        logs::start("error", LogFormat::Text)?;
+        let wish = Wish {
+            nodes: Some(NODES),
+            quorum: None,
+            groups: Vec::new(),
+            restart: None,
+            times: Times {
+                ttl_max: Some(Span(TTL)),
+                ..Times::default()
+            },
+            log: Some("error".to_owned()),
+            history: false,
+        };
+        let story = Story {
+            begun: Instant::now(),
+            silent: self.json,
+            told: RefCell::default(),
+        };
+        let mut layout = Layout::open(None, &wish)?;
+        let verdict = runtime()?.block_on(self.play(&mut layout, &story))?;
+        self.conclude(&story, &verdict)?;
+        if verdict.held() {
+            Ok(())
+        } else {
+            Err(Failure::Violation)
+        }
+    }
+
+    /// The whole play; the cluster is gone afterwards, however it ends.
+    async fn play(&self, layout: &mut Layout, story: &Story) -> Result<Verdict, Failure> {
+        let mut stops = Stops::new()?;
+        story.tell(format!(
+            "starting a cluster: {NODES} processes, any 2 may crash    \
+             (conclave up --nodes {NODES} --processes)"
+        ))?;
+        let mut members = Members::start(layout, true)?;
+        let result = tokio::select! {
+            played = self.scenes(layout, &mut members, story) => played,
+            signal = stops.next() => Err(Failure::Exit(code_of_signal(signal))),
+        };
+        if result.is_ok() {
+            members.stop().await;
+        } else {
+            members.kill().await;
+        }
+        result
+    }
+
+    async fn scenes(
+        &self,
+        layout: &Layout,
+        members: &mut Members,
+        story: &Story,
+    ) -> Result<Verdict, Failure> {
+        up::all_ready(layout, members).await?;
+        let endpoints: Vec<String> = layout.cluster.nodes.iter().map(|n| n.api.clone()).collect();
+        story.tell(format!("ready; its API: {} …", endpoints[0]))?;
+        first_lock(&endpoints, story).await?;
+        let fight = Rc::new(Fight::new(endpoints));
+        let local = LocalSet::new();
+        story.tell(format!(
+            "{} clients fight for 3 locks, one inside at a time; {} more use a GPU for one of two \
+             models",
+            fight::ALONE,
+            fight::GROUPED
+        ))?;
+        local
+            .run_until(async {
+                let all = fight.begin().await?;
+                self.faults(layout, members, story, &fight).await?;
+                fight.end();
+                for task in all {
+                    // A panic in a client would be a bug: it counts as one.
+                    task.await
+                        .map_err(|error| Failure::Failed(error.to_string()))?;
+                }
+                Ok::<(), Failure>(())
+            })
+            .await?;
+        story.tell("everybody has left")?;
+        Ok(fight.verdict())
+    }
+
+    async fn faults(
+        &self,
+        layout: &Layout,
+        members: &mut Members,
+        story: &Story,
+        fight: &Fight,
+    ) -> Result<(), Failure> {
+        let begun = tokio::time::Instant::now();
+        let whole = Duration::from_secs(self.seconds);
+        for (when, fault) in FAULTS {
+            tokio::time::sleep_until(begun + whole * when / 100).await;
+            let taken = thousands(fight.taken());
+            inflict(fault, layout, members, fight).await?;
+            story.tell(format!(
+                "{:<24} {taken} locks taken so far",
+                fault.to_string()
+            ))?;
+        }
+        tokio::time::sleep_until(begun + whole).await;
+        Ok(())
+    }
+
+    fn conclude(&self, story: &Story, verdict: &Verdict) -> Result<(), Failure> {
+        if self.json {
+            let told = story.told.borrow();
+            let told = told
+                .iter()
+                .map(|(at, what)| json!({ "at": at, "what": what }));
+            let told: Vec<Value> = told.collect();
+            let all = output::merged(json!({ "story": told }), verdict.as_json());
+            return output::json(&all);
+        }
+        let mut table = output::table(&["WHAT HAPPENED", ""]);
+        for (what, count) in verdict.counts() {
+            table.add_row([what, &count]);
+        }
+        output::line("")?;
+        output::print(&table)?;
+        let mut table = output::table(&["WHAT HELD", ""]);
+        for promise in Promise::ALL {
+            let broken = verdict.broken(promise);
+            let result = match broken {
+                0 => "held".to_owned(),
+                times => format!("BROKEN {times} times"),
+            };
+            table.add_row([promise.words(), &result]);
+        }
+        output::line("")?;
+        output::print(&table)?;
+        for what in verdict.examples() {
+            output::line(format!("\nBROKEN: {what}"))?;
+        }
+        output::line(
+            "\nNow yours:\n  conclave up                         a cluster on this machine\n  \
+             conclave lock NAME -- COMMAND       in another terminal: one at a time\n  \
+             conclave lock --help                groups, waiting, fencing tokens",
+        )
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |nodes: &[u32]| {
+            let all: Vec<String> = nodes.iter().map(u32::to_string).collect();
+            all.join(" and ")
+        };
+        match self {
+            Self::Kill(nodes) => write!(out, "kill -9 node {}", list(nodes)),
+            Self::Start(nodes) => write!(out, "start node {} again", list(nodes)),
+            Self::Pause(node) => write!(out, "freeze node {node}"),
+            Self::Resume(node) => write!(out, "let node {node} go on"),
+            Self::Stop(node) => write!(out, "stop node {node} gracefully"),
+        }
+    }
+}
+
+async fn inflict(
+    fault: Fault,
+    layout: &Layout,
+    members: &mut Members,
+    fight: &Fight,
+) -> Result<(), Failure> {
+    match fault {
+        Fault::Kill(nodes) => {
+            fight.killed(nodes.len());
+            for node in nodes {
+                members.signal_one(*node, Signal::KILL);
+            }
+            for _ in nodes {
+                members.ended().await;
+            }
+        }
+        Fault::Start(nodes) => {
+            for node in nodes {
+                members.start_again(layout, *node)?;
+            }
+        }
+        Fault::Pause(node) => members.signal_one(node, Signal::STOP),
+        Fault::Resume(node) => members.signal_one(node, Signal::CONT),
+        Fault::Stop(node) => {
+            members.signal_one(node, Signal::TERM);
+            members.ended().await;
+        }
+    }
+    Ok(())
+}
+
+/// Takes a first lock, as a newcomer would.
+async fn first_lock(endpoints: &[String], story: &Story) -> Result<(), Failure> {
+    let client = Client::connect(endpoints.iter().cloned()).await;
+    let client = client.map_err(|error| Failure::NoQuorum(error.to_string()))?;
+    let asked = Instant::now();
+    let guard = client.lock("hello").ttl(TTL).acquire().await;
+    let guard = guard.map_err(|error| Failure::NotAcquired(error.to_string()))?;
+    let took = asked.elapsed().as_secs_f64() * 1e3;
+    story.tell(format!(
+        "lock 'hello' taken after {took:.1} ms, fencing token {}    \
+         (conclave lock hello -- COMMAND)",
+        guard.token()
+    ))?;
+    let lost = guard.release().await;
+    lost.map_err(|error| Failure::Lost(error.to_string()))?;
+    client.close().await;
+    Ok(())
+}

@@ -1,0 +1,319 @@
+//! `conclave lock`.
+
+use std::fs;
+use std::io::BufRead;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, Kid, conclave, lives, ran, signal, until};
+
+#[test]
+fn the_command_finds_its_lock_in_the_environment_and_its_code_is_ours() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let script = "echo \"$CONCLAVE_LOCK $CONCLAVE_GROUP $CONCLAVE_TOKEN\"; exit 7";
+    let words = ["lock", "a/b c", "--group", "red", "--", "sh", "-c", script];
+    let (code, out, err) = cluster.run(&words);
+    assert_eq!(code, 7, "{err}");
+    let token = out
+        .strip_prefix("a/b c group:red ")
+        .expect("name and group");
+    let first: u64 = token.trim().parse().unwrap();
+    let words = ["lock", "a/b c", "--shared", "--", "sh", "-c", script];
+    let (_, out, _) = cluster.run(&words);
+    let token = out.strip_prefix("a/b c shared ").expect("name and group");
+    assert!(token.trim().parse::<u64>().unwrap() > first);
+    let (code, _, _) = cluster.run(&["lock", "x", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(code, 128 + 9);
+    // Nothing of this is left.
+    let (code, _, err) = cluster.run(&["lock", "x", "--try", "--", "true"]);
+    assert_eq!(code, 0, "{err}");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_leaves_no_lock() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let (code, _, err) = cluster.run(&["lock", "x", "--", "no-such-command-here"]);
+    assert_eq!(code, 127, "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.contains("cannot run 'no-such-command-here'"), "{err}");
+    let (code, _, err) = cluster.run(&["lock", "x", "--", "/"]);
+    assert_eq!(code, 126, "{err}");
+    let (code, _, err) = cluster.run(&["lock", "x", "--try", "--", "true"]);
+    assert_eq!(code, 0, "{err}");
+}
+
+#[test]
+fn whoever_comes_second_waits_or_is_told() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let holder = cluster.holder(&["x"]);
+    let (code, out, err) = cluster.run(&["lock", "x", "--try", "--", "echo", "in"]);
+    assert_eq!((code, out.as_str()), (3, ""), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    let (code, out, err) = cluster.run(&["lock", "x", "--wait", "100ms", "--", "echo", "in"]);
+    assert_eq!((code, out.as_str()), (3, ""), "{err}");
+    let (code, out, _) = cluster.run(&["lock", "y", "--try", "--", "echo", "in"]);
+    assert_eq!((code, out.as_str()), (0, "in\n"), "another lock is free");
+    let mut second = cluster.command(&["lock", "x", "-v", "--", "echo", "in"]);
+    let mut second = Kid::spawn(&mut second);
+    let mut errors = std::io::BufReader::new(second.0.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("waiting for 'x'"), "{line}");
+    assert_eq!(holder.leave(), 0);
+    let mut line = String::new();
+    second.output().read_line(&mut line).unwrap();
+    assert_eq!(line, "in\n");
+    assert_eq!(second.code(), 0);
+}
+
+#[test]
+fn members_of_a_group_are_inside_together() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let one = cluster.holder(&["x", "--group", "red"]);
+    let two = cluster.holder(&["x", "--group", "red"]);
+    let (code, _, _) = cluster.run(&["lock", "x", "--group", "blue", "--try", "--", "true"]);
+    assert_eq!(code, 3);
+    let (code, _, _) = cluster.run(&["lock", "x", "--try", "--", "true"]);
+    assert_eq!(code, 3);
+    assert_eq!((one.leave(), two.leave()), (0, 0));
+    let (code, _, err) = cluster.run(&["lock", "x", "--group", "blue", "--try", "--", "true"]);
+    assert_eq!(code, 0, "{err}");
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let script = "for s in HUP INT QUIT TERM USR1 USR2; do trap \"echo $s\" $s; done; \
+                  echo $$; while :; do sleep 0.02; done";
+    let mut command = cluster.command(&["lock", "x", "--", "bash", "-c", script]);
+    let mut kid = Kid::spawn(&mut command);
+    let mut output = kid.output();
+    let mut line = || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    };
+    let pid: u32 = line().parse().unwrap();
+    for (one, name) in [
+        (Signal::HUP, "HUP"),
+        (Signal::INT, "INT"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::TERM, "TERM"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+    ] {
+        kid.signal(one);
+        assert_eq!(line(), name);
+    }
+    kid.0.kill().unwrap();
+    kid.end();
+    assert_eq!(line(), "TERM", "the command is told that its lock is going");
+    // It takes no notice, so it would run for ever.
+    signal(pid, Signal::KILL);
+}
+
+#[test]
+fn the_command_ends_with_whoever_holds_its_lock() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let script = "echo $$; exec sleep 1000";
+    let mut command = cluster.command(&["lock", "x", "--", "sh", "-c", script]);
+    let mut kid = Kid::spawn(&mut command);
+    let mut line = String::new();
+    kid.output().read_line(&mut line).unwrap();
+    let pid: u32 = line.trim().parse().unwrap();
+    assert!(lives(pid));
+    kid.0.kill().unwrap();
+    kid.end();
+    until("the command ends", || !lives(pid));
+}
+
+#[test]
+fn a_waiting_command_can_be_interrupted() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let holder = cluster.holder(&["x"]);
+    let mut command = cluster.command(&["lock", "x", "-v", "--", "echo", "in"]);
+    let mut kid = Kid::spawn(&mut command);
+    let mut errors = std::io::BufReader::new(kid.0.stderr.take().unwrap());
+    errors.read_line(&mut String::new()).unwrap();
+    kid.signal(Signal::INT);
+    assert_eq!(kid.code(), 128 + 2);
+    let shown = cluster.json(&["show", "x", "--json"]);
+    assert_eq!(
+        shown["waiters"],
+        Value::Array(Vec::new()),
+        "it left the queue"
+    );
+    assert_eq!(holder.leave(), 0);
+}
+
+/// Nodes that do not answer any more, and go on at the end of the test.
+struct Stopped(Vec<u32>);
+
+impl Stopped {
+    fn all(cluster: &Cluster) -> Self {
+        let pids: Vec<u32> = cluster.nodes.iter().map(|node| node.pid).collect();
+        for pid in &pids {
+            signal(*pid, Signal::STOP);
+        }
+        Self(pids)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            signal(*pid, Signal::CONT);
+        }
+    }
+}
+
+#[test]
+fn a_command_that_outlives_its_lock_is_told_and_then_killed() {
+    let cluster = Cluster::start(&["--nodes", "3", "--processes"]);
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("told");
+    let script = format!(
+        "trap 'echo told >> {}' TERM; echo in; while :; do sleep 0.02; done",
+        file.display()
+    );
+    let words = ["lock", "x", "--ttl", "2s", "--", "sh", "-c", &script];
+    let mut command = cluster.command(&words);
+    let mut kid = Kid::spawn(&mut command);
+    let mut output = kid.output();
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "in\n");
+    let stopped = Stopped::all(&cluster);
+    assert_eq!(kid.code(), 4);
+    let err = kid.errors();
+    assert!(
+        err.contains("'x' was lost") && err.contains("signal 9"),
+        "{err}"
+    );
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        "told\n",
+        "told once, then killed"
+    );
+    drop(stopped);
+    let (code, _, err) = cluster.run(&["lock", "x", "--ttl", "2s", "--", "true"]);
+    assert_eq!(code, 0, "the cluster serves again: {err}");
+}
+
+#[test]
+fn a_command_that_ends_when_told_still_lost_its_lock() {
+    let cluster = Cluster::start(&["--nodes", "3", "--processes"]);
+    let mut command = cluster.command(&["lock", "x", "--json", "--ttl", "2s", "--", "sleep", "60"]);
+    let mut kid = Kid::spawn(&mut command);
+    until("it is inside", || {
+        let shown = cluster.json(&["show", "x", "--json"]);
+        shown["holders"]
+            .as_array()
+            .is_some_and(|holders| !holders.is_empty())
+    });
+    let _stopped = Stopped::all(&cluster);
+    assert_eq!(kid.code(), 4);
+    let err = kid.errors();
+    let told: Value = serde_json::from_str(&err).unwrap_or_else(|_| panic!("{err}"));
+    assert_eq!(told["outcome"], "lost");
+    assert_eq!(told["exit"], 4);
+    assert!(
+        told["message"].as_str().unwrap().contains("signal 15"),
+        "{told}"
+    );
+}
+
+#[test]
+fn without_a_quorum_nothing_is_locked() {
+    let cluster = Cluster::start(&["--nodes", "3", "--processes"]);
+    for node in &cluster.nodes[1..] {
+        signal(node.pid, Signal::KILL);
+    }
+    let words = ["lock", "x", "--wait", "500ms", "--", "echo", "in"];
+    let (code, out, err) = cluster.run(&words);
+    assert_eq!((code, out.as_str()), (5, ""), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    let (code, _, _) = cluster.run(&["status"]);
+    assert_eq!(code, 5);
+    signal(cluster.nodes[0].pid, Signal::KILL);
+    until("no endpoint answers", || {
+        let (code, _, err) = cluster.run(&["lock", "x", "--", "true"]);
+        code == 5 && err.contains(&cluster.nodes[0].api)
+    });
+}
+
+#[test]
+fn the_end_is_told_in_json() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let words = ["lock", "x", "--json", "--", "sh", "-c", "echo mine; exit 9"];
+    let (code, out, err) = cluster.run(&words);
+    assert_eq!(
+        (code, out.as_str()),
+        (9, "mine\n"),
+        "standard output is the command's"
+    );
+    let told: Value = serde_json::from_str(&err).unwrap();
+    assert_eq!(told["lock"], "x");
+    assert_eq!(told["outcome"], "done");
+    assert_eq!(told["exit"], 9);
+    assert!(told["token"].as_u64().is_some(), "{told}");
+    let holder = cluster.holder(&["x"]);
+    let (code, _, err) = cluster.run(&["lock", "x", "--json", "--try", "--", "true"]);
+    let told: Value = serde_json::from_str(&err).unwrap();
+    assert_eq!((code, told["outcome"].as_str()), (3, Some("not_acquired")));
+    assert_eq!(holder.leave(), 0);
+}
+
+#[test]
+fn bad_requests_are_refused_in_one_line() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let long = "x".repeat(5000);
+    for (words, says) in [
+        (vec!["lock", &long, "--", "true"], "refused"),
+        (vec!["lock", "", "--", "true"], "refused"),
+        (vec!["lock", "x", "--ttl", "1ms", "--", "true"], "refused"),
+        (vec!["lock", "x", "--ttl", "100h", "--", "true"], "refused"),
+        (
+            vec!["lock", "x", "--ttl", "soon", "--", "true"],
+            "span of time",
+        ),
+        (
+            vec!["lock", "x", "--endpoints", "https://a:1", "--", "true"],
+            "TLS",
+        ),
+        (vec!["show", ""], "empty"),
+        (vec!["show", &long], "name"),
+    ] {
+        let (code, out, err) = cluster.run(&words);
+        let shown: Vec<String> = words
+            .iter()
+            .map(|word| word.chars().take(20).collect())
+            .collect();
+        assert_eq!((code, out.as_str()), (2, ""), "{shown:?}: {err}");
+        assert!(
+            err.starts_with("error: ") && err.lines().count() == 1,
+            "{shown:?}: {err}"
+        );
+        assert!(err.contains(says), "{shown:?}: {err}");
+    }
+}
+
+#[test]
+fn endpoints_may_be_given_in_the_environment() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let home = tempfile::tempdir().unwrap();
+    let words = ["lock", "x", "--", "echo", "in"];
+    let given = format!("http://127.0.0.1:1,{}", cluster.nodes[2].api);
+    let mut command = conclave(home.path());
+    let (code, out, err) = ran(command.args(words).env("CONCLAVE_ENDPOINTS", given));
+    assert_eq!((code, out.as_str()), (0, "in\n"), "{err}");
+    let mut command = conclave(home.path());
+    command
+        .args(words)
+        .env("CONCLAVE_ENDPOINTS", "http://127.0.0.1:1");
+    let (code, _, err) = ran(command.stdin(Stdio::null()));
+    assert_eq!(code, 5, "{err}");
+    assert!(err.contains("http://127.0.0.1:1"), "{err}");
+}

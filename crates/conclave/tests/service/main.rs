@@ -1,0 +1,9 @@
+//! The service as its users meet it: real processes, real signals, real files.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod cluster;
+mod demo;
+mod lock;
+mod look;
+mod up;

@@ -1,0 +1,182 @@
+//! Cluster files: what they say, and what is said about wrong ones.
+
+use std::time::Duration;
+
+use conclave_protocol::lock::Restart;
+
+use crate::cluster::{
+    Cluster, ClusterError, LimitsText, Node, PolicyText, ProtocolText, RestartText, Times,
+    differences,
+};
+use crate::span::Span;
+
+fn three() -> Cluster {
+    let node = |id: u32| Node {
+        id,
+        peer: format!("127.0.0.1:{}", 7000 + id),
+        api: format!("http://127.0.0.1:{}", 8000 + id),
+    };
+    Cluster {
+        name: "test".into(),
+        epoch: 1,
+        quorum: "majority".into(),
+        groups: Vec::new(),
+        restart: RestartText::Pause,
+        times: Times::default(),
+        limits: LimitsText::default(),
+        policies: vec![PolicyText {
+            prefix: "serial/".into(),
+            max_inside: None,
+            max_bypass: Some(0),
+            protocol: Some(ProtocolText::Serial),
+        }],
+        nodes: (1..=3).map(node).collect(),
+    }
+}
+
+#[test]
+fn a_file_comes_back_as_it_was_written() {
+    let cluster = three();
+    assert_eq!(Cluster::parse(&cluster.to_toml()), Ok(cluster));
+}
+
+/// A cluster that says everything it can.
+fn detailed() -> Cluster {
+    let span = |millis| Some(Span(Duration::from_millis(millis)));
+    let mut cluster = three();
+    cluster.quorum = "groups(majority(3), 2)".into();
+    cluster.groups = vec!["red".into(), "blue, \"or\" green".into()];
+    cluster.restart = RestartText::Durable;
+    cluster.times = Times {
+        link_ttl: span(1500),
+        heartbeat: span(100),
+        ttl_max: span(90_000),
+        ttl_min: span(50),
+    };
+    let limits = &mut cluster.limits;
+    for field in [
+        &mut limits.waiters_per_lock,
+        &mut limits.sessions_per_client,
+        &mut limits.locks_per_client,
+        &mut limits.connections,
+        &mut limits.locks,
+        &mut limits.name_bytes,
+        &mut limits.group_bytes,
+        &mut limits.together,
+    ] {
+        *field = Some(77);
+    }
+    cluster.policies.push(PolicyText {
+        prefix: "gpu/ü".into(),
+        max_inside: Some(4),
+        max_bypass: None,
+        protocol: None,
+    });
+    cluster
+}
+
+#[test]
+fn files_and_json_say_everything() {
+    for cluster in [three(), detailed()] {
+        assert_eq!(cluster.check(), Ok(()));
+        let file = Cluster::parse(&cluster.to_toml()).unwrap();
+        assert_eq!(file, cluster);
+        let json = serde_json::to_string(&cluster).unwrap();
+        let told: Cluster = serde_json::from_str(&json).unwrap();
+        assert_eq!(told, cluster, "{json}");
+        assert_eq!(told.digest(), cluster.digest());
+    }
+    let config = detailed().config().unwrap();
+    assert_eq!(config.times.link_ttl, Duration::from_millis(1500));
+    assert_eq!(config.limits.queue, 77);
+    assert_eq!(config.restart, Restart::Durable);
+    assert_eq!(config.id.digest, detailed().digest());
+}
+
+#[test]
+fn numbers_that_a_file_cannot_say_are_refused() {
+    let mut cluster = three();
+    cluster.epoch = u64::MAX;
+    assert!(
+        cluster
+            .check()
+            .unwrap_err()
+            .to_string()
+            .starts_with("epoch")
+    );
+    assert!(Cluster::parse(&cluster.to_toml()).is_err());
+    let mut cluster = three();
+    cluster.limits.locks = Some(usize::MAX);
+    assert!(
+        cluster
+            .check()
+            .unwrap_err()
+            .to_string()
+            .starts_with("limits")
+    );
+}
+
+#[test]
+fn a_comma_does_not_make_two_groups_of_one() {
+    let (mut one, mut two) = (detailed(), detailed());
+    one.groups = vec!["a,b".into()];
+    two.groups = vec!["a".into(), "b".into()];
+    assert_ne!(one.digest(), two.digest());
+}
+
+#[test]
+fn the_digest_covers_what_matters_and_not_addresses() {
+    let one = three();
+    let mut other = three();
+    other.nodes[0].peer = "10.0.0.1:1".into();
+    other.quorum = " majority ( 3 ) ".into();
+    let differing = differences(&one.facts(), &other.facts());
+    assert_eq!(
+        differing.as_deref(),
+        Some("quorum is 'majority' here and 'majority(3)' there")
+    );
+    other.quorum = "majority".into();
+    assert_eq!(one.digest(), other.digest());
+    other.epoch = 2;
+    other.policies.clear();
+    assert_ne!(one.digest(), other.digest());
+    let differing = differences(&one.facts(), &other.facts()).unwrap();
+    assert!(
+        differing.contains("epoch is '1' here and '2' there"),
+        "{differing}"
+    );
+    assert!(differing.contains("policies is"), "{differing}");
+}
+
+#[test]
+fn each_wrong_field_is_named() {
+    type Change = fn(&mut Cluster);
+    let cases: [(&str, Change); 13] = [
+        ("name", |c| c.name.clear()),
+        ("nodes", |c| c.nodes.clear()),
+        ("nodes", |c| c.nodes[1].api = "http://".into()),
+        ("policies", |c| c.policies.push(c.policies[0].clone())),
+        ("quorum", |c| c.quorum = "compose(".repeat(10_000)),
+        ("nodes", |c| c.nodes[1].id = 1),
+        ("nodes", |c| c.nodes[1].id = 9),
+        ("nodes", |c| c.nodes[1].peer = "nowhere".into()),
+        ("nodes", |c| c.nodes[1].api = "127.0.0.1:1".into()),
+        ("quorum", |c| c.quorum = "majority(5)".into()),
+        ("groups", |c| c.groups = vec!["red".into()]),
+        ("times.heartbeat", |c| {
+            c.times.heartbeat = Some(Span(Duration::from_secs(5)));
+        }),
+        ("limits", |c| c.limits.connections = Some(0)),
+    ];
+    for (expected, change) in cases {
+        let mut cluster = three();
+        change(&mut cluster);
+        match cluster.check() {
+            Err(ClusterError::Field { field, .. }) => assert_eq!(field, expected),
+            other => panic!("{expected}: {other:?}"),
+        }
+    }
+    let text = three().to_toml().replace("epoch", "epcoh");
+    let error = Cluster::parse(&text).unwrap_err().to_string();
+    assert!(error.contains("epcoh"), "{error}");
+}
