@@ -204,9 +204,8 @@ impl ClientLine {
         }
         match self.event {
             ClientWord::Entered if self.wants().is_none() => Err("no mode that is one"),
-            ClientWord::Entered if self.token.is_none() => Err("no token"),
             ClientWord::Entered if self.until.is_none() => Err("no until"),
-            ClientWord::Acted if self.token.is_none() => Err("no token"),
+            ClientWord::Entered | ClientWord::Acted if self.token.is_none() => Err("no token"),
             ClientWord::Acted if self.admitted.is_none() => Err("no admitted"),
             _ => Ok(()),
         }

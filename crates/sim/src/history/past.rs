@@ -5,7 +5,7 @@
 //! a quorum of those, so every grant without which they hold no quorum is surely fresh to it. That
 //! is what [`Eyes::fresh_members`] answers here: never too much.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token};
@@ -16,6 +16,7 @@ use super::line::{ClientLine, ClientWord};
 use crate::fact::{Eyes, Fact, Holder, True, Violation};
 
 type RequestKey = (SessionId, RequestNo);
+type Granted = BTreeMap<RequestKey, (Arc<Ask>, GrantNo)>;
 
 /// What one holder believes.
 #[derive(Clone, Debug)]
@@ -38,14 +39,16 @@ pub(super) struct Past {
     beliefs: BTreeMap<Holder, Belief>,
     /// The group of everyone who ever entered.
     groups: BTreeMap<Holder, Group>,
-    waiting: BTreeMap<Holder, ()>,
+    waiting: BTreeSet<Holder>,
     asks: BTreeMap<(NodeId, GrantNo), Arc<Ask>>,
     /// The grants that each request has and that no node ended.
     live: BTreeMap<RequestKey, BTreeMap<NodeId, GrantNo>>,
     holders: BTreeMap<RequestKey, Vec<Holder>>,
     /// What each running node has granted, by lock.
-    granted: BTreeMap<(NodeId, Name), BTreeMap<RequestKey, (Arc<Ask>, GrantNo)>>,
+    granted: BTreeMap<(NodeId, Name), Granted>,
     serving: BTreeMap<NodeId, bool>,
+    /// Requests that somebody else ended at some node: their holders hear of it later.
+    excused: BTreeSet<RequestKey>,
     /// The grant being told passed a better request of another group.
     passing: Option<NodeId>,
 }
@@ -57,12 +60,13 @@ impl Past {
             at: 0,
             beliefs: BTreeMap::new(),
             groups: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             asks: BTreeMap::new(),
             live: BTreeMap::new(),
             holders: BTreeMap::new(),
             granted: BTreeMap::new(),
             serving: BTreeMap::new(),
+            excused: BTreeSet::new(),
             passing: None,
         }
     }
@@ -109,8 +113,12 @@ impl Past {
                 if let Some(entries) = entries {
                     entries.remove(&request_of(ask));
                 }
-                if !matches!(why, End::Expired | End::Lapsed) {
-                    self.give_back(*node, ask, *grant);
+                match why {
+                    End::Expired | End::Lapsed => {}
+                    End::Revoked => self.excuse(ask),
+                    // One attempt of a session that its caller named releases all of them.
+                    End::Done(_) | End::Cancelled if ask.bond == Bond::Named => self.excuse(ask),
+                    _ => self.give_back(*node, ask, *grant),
                 }
             }
             Fact::NodeDown { node, .. } => {
@@ -118,7 +126,7 @@ impl Past {
                 self.serves(*node, false);
             }
             Fact::Asked { holder } => {
-                self.waiting.insert(holder.clone(), ());
+                self.waiting.insert(holder.clone());
             }
             Fact::Entered { holder, .. } => {
                 self.waiting.remove(holder);
@@ -175,6 +183,11 @@ impl Past {
                 belief.gave_up = true;
             }
         }
+    }
+
+    /// Somebody else ended a request on purpose.
+    fn excuse(&mut self, ask: &Ask) {
+        self.excused.insert(request_of(ask));
     }
 
     fn leave(&mut self, holder: &Holder) {
@@ -306,9 +319,9 @@ impl Past {
             return None;
         }
         let named = self.quorum(&belief.mode, belief.members.iter().map(|(node, _)| *node));
-        let live = belief
-            .request
-            .is_none_or(|request| self.suffice(request, &belief.mode, None));
+        let live = belief.request.is_none_or(|request| {
+            self.excused.contains(&request) || self.suffice(request, &belief.mode, None)
+        });
         if named && live {
             return None;
         }
@@ -341,7 +354,7 @@ impl Past {
     /// The acquisitions of one life of a client that are not over.
     pub(super) fn open(&self, client: u32, life: u32) -> Vec<Holder> {
         let held = self.beliefs.keys();
-        let all = held.chain(self.waiting.keys());
+        let all = held.chain(self.waiting.iter());
         all.filter(|holder| holder.client == client && holder.life == life)
             .cloned()
             .collect()
@@ -395,7 +408,7 @@ impl Eyes for Past {
     }
 
     fn waiting(&self) -> Vec<Holder> {
-        self.waiting.keys().cloned().collect()
+        self.waiting.iter().cloned().collect()
     }
 
     fn kept(&self, _: NodeId) -> Option<[usize; 4]> {

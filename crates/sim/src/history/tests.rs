@@ -44,7 +44,8 @@ impl Script {
         for (key, value) in more.as_object().unwrap() {
             line[key] = value.clone();
         }
-        self.text += &format!("{line}\n");
+        self.text += &line.to_string();
+        self.text.push('\n');
         self
     }
 
