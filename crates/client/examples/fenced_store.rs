@@ -62,9 +62,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (store, endpoints) = (store.clone(), endpoints.clone());
         move || sleeper(&store, &endpoints, &holds, &paused).map_err(|error| error.to_string())
     });
-    held.recv()?;
-    let written = successor(&store, &endpoints);
-    wake.send(())?;
+    let mut written = Ok(());
+    if held.recv().is_ok() {
+        written = successor(&store, &endpoints);
+        wake.send(())?;
+    }
     let refused = sleeper.join().map_err(|_| "the sleeper failed")??;
     let text = std::fs::read_to_string(directory.join(FILE))?;
     std::fs::remove_dir_all(&directory)?;

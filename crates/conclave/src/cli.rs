@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{check, quorum, service, sim};
+use crate::{bench, chaos, check, quorum, service, sim};
 
 /// How a command that did not succeed ends.
 #[derive(Debug)]
@@ -126,6 +126,22 @@ enum Command {
     /// Explore every order of events at small sizes
     #[command(subcommand)]
     Check(check::Command),
+    /// Measure a cluster of processes, beside a bare echo in the same run
+    #[command(after_help = "Examples:\n  conclave bench\n  \
+        conclave bench --clients 64 --loads uncontended --restart durable --json\n  \
+        conclave bench --nodes 12 --quorum 'billiard(12)' --loads uncontended --clients 64\n  \
+        conclave bench --loads uncontended --clients 64 --rate 5000      # open loop\n  \
+        conclave bench --held 100000\n  conclave bench --used 10000000")]
+    Bench(bench::Bench),
+    /// Break a real cluster on purpose, and check what everybody believed
+    #[command(subcommand)]
+    Chaos(chaos::Command),
+    /// One client of a chaos run
+    #[command(hide = true)]
+    ChaosClient(chaos::ChaosClient),
+    /// Answer with what comes, for the floor of a benchmark
+    #[command(hide = true)]
+    BenchEcho,
     /// Check a node file or a cluster file and tell what would run, and why
     #[command(after_help = "Examples:\n  conclave check-config node.toml\n  \
         conclave check-config cluster.toml --json\n  \
@@ -167,6 +183,10 @@ pub(crate) fn run() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Bench(bench) => bench.run(),
+        Command::Chaos(command) => chaos::run(&command),
+        Command::ChaosClient(client) => client.run(),
+        Command::BenchEcho => bench::serve_echo(),
         Command::Quorum(command) => quorum::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Check(command) => check::run(command),

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+mod bench;
+mod chaos;
 mod check;
 mod cli;
 mod output;

@@ -5,8 +5,10 @@
 mod conn;
 mod conns;
 mod door;
+mod look;
 mod peers;
 mod quiet;
+mod read;
 mod run;
 
 use std::fmt;

@@ -1,5 +1,7 @@
 //! Whatever comes to the peer port: a clear answer or an end of that connection, nothing else.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 mod common;
 
 use std::io::{ErrorKind, Write};
@@ -177,8 +179,8 @@ async fn an_unexpected_kind_ends_its_connection_only() {
     let mut node = greeting(&plan.cluster, 1);
     node.role = Role::Node(NodeId(1));
     raw.greet(&node);
-    raw.send(&hello(&plan.cluster, 5, 1));
     assert_eq!(raw.reply().unwrap().refusal, None);
+    raw.send(&hello(&plan.cluster, 5, 1));
     assert!(raw.ends());
     let mut raw = Raw::connect(plan.peer(1));
     node.role = Role::Node(NodeId(70));

@@ -1,5 +1,7 @@
 //! Stopping, draining, jumping clocks, and the history that is left behind.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 mod common;
 
 use std::collections::BTreeSet;
@@ -8,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{acquire, in_time, plan, plan_with, until_state, wish};
+use common::{Raw, acquire, hello, in_time, plan, plan_with, until_state, wish};
 use conclave_client::driver::{Driver, Work};
 use conclave_node::Node;
 use conclave_node::store::Memory;
-use conclave_protocol::lock::ClientEvent;
+use conclave_protocol::lock::{ClientEvent, Message};
 use conclave_protocol::{Instant, Now, Wall};
 
 /// All nodes restart in turn while a lock is held: it is never lost, and moves by itself.
@@ -68,9 +70,13 @@ fn jumping(calls: Arc<AtomicU64>) -> conclave_node::shard::Clock {
             _ => now.wall.0 + 3_600_000_000,
         };
         let leap = call / 500 * 3_000_000_000;
-        let back = if call % 7 == 0 { 1_000_000_000 } else { 0 };
+        let back = if call.is_multiple_of(7) {
+            1_000_000_000
+        } else {
+            0
+        };
         Now {
-            mono: Instant::from_nanos(now.mono.nanos() + leap - back),
+            mono: Instant::from_nanos((now.mono.nanos() + leap).saturating_sub(back)),
             wall: Wall(wall),
         }
     })
@@ -149,4 +155,37 @@ async fn the_history_has_every_grant_that_was_seen() {
         times.is_sorted(),
         "the lines are in the order of their times"
     );
+}
+
+/// After a pause what has expired ends before anything that came meanwhile is heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn due_timers_run_before_messages() {
+    for round in 0..20 {
+        let mut plan = plan_with(1, "times = { link_ttl = \"30s\" }");
+        let ahead = Arc::new(AtomicU64::new(0));
+        let slept = ahead.clone();
+        let clock = Arc::new(move || {
+            let now = conclave_client::clock::now();
+            let nanos = now.mono.nanos() + slept.load(Ordering::SeqCst);
+            Now {
+                mono: Instant::from_nanos(nanos),
+                ..now
+            }
+        });
+        let options = plan.options(1, Path::new("unused"));
+        let node = Node::start_on(options, Box::new(Memory::default()), clock).unwrap();
+        let mut raw = Raw::greeted(&plan.cluster, 1);
+        raw.send(&hello(&plan.cluster, 1, 1));
+        assert!(matches!(raw.next(), Some(Message::Welcome { .. })));
+        let beat = |beat| Message::Heartbeat {
+            beat,
+            entered: Vec::new(),
+        };
+        raw.send(&beat(1));
+        assert!(matches!(raw.next(), Some(Message::Beat { beat: 1, .. })));
+        ahead.store(31_000_000_000, Ordering::SeqCst);
+        raw.send(&beat(2));
+        assert_eq!(raw.next(), None, "round {round}: its lease had lapsed");
+        drop(node);
+    }
 }

@@ -1,5 +1,7 @@
 //! Real nodes on real sockets serve locks, through stops and restarts.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Nothing leaves a node before it is durable, and what does not depend on the disk does.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 mod common;
 
 use std::io::{ErrorKind, Read};
@@ -90,7 +92,7 @@ fn no_grant_leaves_before_its_record_is_durable() {
     let mut asks = client(&plan.cluster, 1);
     faults.hold();
     // The first grant needs a token ceiling on disk.
-    ask(&mut asks, 1, Duration::from_secs(60));
+    ask(&mut asks, 1, Duration::from_mins(1));
     faults.await_waiting();
     // Others are answered all the while.
     beats(&mut other, 100);
@@ -113,10 +115,10 @@ fn a_durable_node_writes_every_grant_first() {
     let _node = plan.start_on(1, store);
     let _opens = Opens(faults.clone());
     let mut first = client(&plan.cluster, 1);
-    ask(&mut first, 1, Duration::from_secs(60));
+    ask(&mut first, 1, Duration::from_mins(1));
     assert!(matches!(first.next(), Some(Message::Locked { .. })));
     let mut second = client(&plan.cluster, 2);
-    ask(&mut second, 2, Duration::from_secs(60));
+    ask(&mut second, 2, Duration::from_mins(1));
     assert!(matches!(second.next(), Some(Message::Queued { .. })));
     faults.hold();
     first.send(&Message::Done {
@@ -157,7 +159,7 @@ async fn a_disk_that_fails_ends_the_node_with_its_reason() {
         let node = plan.start_on(1, store);
         let mut asks = client(&plan.cluster, 1);
         faults.fail_after(0, fault);
-        ask(&mut asks, 1, Duration::from_secs(60));
+        ask(&mut asks, 1, Duration::from_mins(1));
         let error = in_time("the end", node.wait()).await.unwrap_err();
         let NodeError::Store(StoreError::Write { problem, .. }) = &error else {
             panic!("{error}");

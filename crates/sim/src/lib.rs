@@ -6,6 +6,7 @@ mod disk;
 pub mod engine;
 pub mod fact;
 pub mod fuzz;
+pub mod history;
 pub mod invariants;
 pub mod measure;
 pub mod model;

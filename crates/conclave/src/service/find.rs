@@ -11,9 +11,11 @@ const ENDPOINTS_MAX: usize = 1000;
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Endpoints {
-    /// API URLs of any nodes of the cluster, comma separated; without it CONCLAVE_ENDPOINTS, else
-    /// the running 'conclave up' of this user
     #[arg(long, value_name = "URL,…", value_delimiter = ',')]
+    #[arg(
+        help = "API URLs of any nodes of the cluster, comma separated; without it \
+        CONCLAVE_ENDPOINTS, else the running 'conclave up' of this user"
+    )]
     endpoints: Vec<String>,
 }
 

@@ -2,6 +2,7 @@
 //! data in `nodeK` for every node, so that each node can be started by hand.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -57,17 +58,14 @@ impl Layout {
     /// Makes a cluster in this directory, or takes the one that is there; without a directory in
     /// one that is removed at the end.
     pub(crate) fn open(folder: Option<&Path>, wish: &Wish) -> Result<Self, Failure> {
-        let (folder, temporary) = match folder {
-            Some(folder) => {
-                private_folder(folder)?;
-                let whole = fs::canonicalize(folder);
-                (whole.map_err(|error| wrong(folder, &error))?, None)
-            }
-            None => {
-                let made = tempfile::Builder::new().prefix("conclave-").tempdir();
-                let made = made.map_err(|error| wrong(&std::env::temp_dir(), &error))?;
-                (made.path().to_owned(), Some(made))
-            }
+        let (folder, temporary) = if let Some(folder) = folder {
+            private_folder(folder)?;
+            let whole = fs::canonicalize(folder);
+            (whole.map_err(|error| wrong(folder, &error))?, None)
+        } else {
+            let made = tempfile::Builder::new().prefix("conclave-").tempdir();
+            let made = made.map_err(|error| wrong(&std::env::temp_dir(), &error))?;
+            (made.path().to_owned(), Some(made))
         };
         let path = folder.join("cluster.toml");
         let new = !path.exists();
@@ -194,10 +192,10 @@ impl Wish {
             "id = {id}\ndata = \"node{id}\"\ncluster = \"cluster.toml\"\nsecret_file = \"secret\"\n"
         );
         if let Some(log) = &self.log {
-            text += &format!("log = {}\n", toml::Value::String(log.clone()));
+            let _ = writeln!(text, "log = {}", toml::Value::String(log.clone()));
         }
         if self.history {
-            text += &format!("history = \"node{id}.history\"\n");
+            let _ = writeln!(text, "history = \"node{id}.history\"");
         }
         text
     }

@@ -27,6 +27,7 @@ use crate::cli::Failure;
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Lock {
     /// The lock
     name: OsString,
@@ -174,15 +175,17 @@ impl Lock {
         let mut lost = std::pin::pin!(guard.lost());
         let mut watch = Watch::default();
         let status = loop {
-            match watch.look(clock::now().mono, guard.valid_for()) {
-                Some(signal) => signals.send(&child, signal),
-                None => tokio::select! {
-                    biased;
-                    () = &mut lost, if !watch.lost => watch.lost = true,
-                    status = child.wait() => break status?,
-                    signal = signals.next() => signals.pass(&child, signal),
-                    () = tokio::time::sleep(watch.pause(clock::now().mono, guard.valid_for())) => {}
-                },
+            if let Some(signal) = watch.look(clock::now().mono, guard.valid_for()) {
+                signals.send(&child, signal);
+                continue;
+            }
+            let pause = watch.pause(clock::now().mono, guard.valid_for());
+            tokio::select! {
+                biased;
+                () = &mut lost, if !watch.lost => watch.lost = true,
+                status = child.wait() => break status?,
+                signal = signals.next() => signals.pass(&child, signal),
+                () = tokio::time::sleep(pause) => {}
             }
         };
         let name = self.shown();

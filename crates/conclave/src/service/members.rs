@@ -17,7 +17,7 @@ use crate::cli::Failure;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The variables that override node files: not for all nodes at once.
-const SETTINGS: [&str; 10] = [
+pub(crate) const SETTINGS: [&str; 10] = [
     "CONCLAVE_CONFIG",
     "CONCLAVE_ID",
     "CONCLAVE_DATA",
@@ -227,7 +227,7 @@ impl Kid {
         for name in SETTINGS {
             command.env_remove(name);
         }
-        // A group of its own, so that Ctrl-C reaches only us: a second signal would not be graceful.
+        // A group of its own: Ctrl-C would reach it beside our TERM, and two signals end at once.
         let child = command
             .args(words)
             .stdin(Stdio::null())

@@ -16,8 +16,11 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The node file; CONCLAVE_CONFIG without it
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "The node file; CONCLAVE_CONFIG without it"
+    )]
     config: Option<PathBuf>,
     #[command(flatten)]
     flags: Overrides,

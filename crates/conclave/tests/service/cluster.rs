@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Long enough for anything that does happen, on any machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A `conclave` command whose registry of running clusters is in this directory.
 pub(crate) fn conclave(home: &Path) -> Command {

@@ -154,14 +154,18 @@ struct Stopped(Vec<u32>);
 impl Stopped {
     fn all(cluster: &Cluster) -> Self {
         let pids: Vec<u32> = cluster.nodes.iter().map(|node| node.pid).collect();
-        pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
+        for pid in &pids {
+            signal(*pid, Signal::STOP);
+        }
         Self(pids)
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        self.0.iter().for_each(|pid| signal(*pid, Signal::CONT));
+        for pid in &self.0 {
+            signal(*pid, Signal::CONT);
+        }
     }
 }
 

@@ -36,7 +36,12 @@ pub(super) enum Got {
     End,
 }
 
+/// A connection and what is known of it.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the socket"
+)]
 pub(super) struct Conn {
     socket: TcpStream,
     /// Who is at the other end, for logs.

@@ -273,13 +273,11 @@ impl Conns {
                 continue;
             };
             conn.dirty = false;
-            match conn.flush(&mut self.pool) {
-                Ok(bytes) => sent += bytes,
-                Err(_) => {
-                    lost.push(id);
-                    continue;
-                }
-            }
+            let Ok(bytes) = conn.flush(&mut self.pool) else {
+                lost.push(id);
+                continue;
+            };
+            sent += bytes;
             if conn.unsent() == 0 && conn.stage == (Stage::Closing { flushed: false }) {
                 conn.stage = Stage::Closing { flushed: true };
                 conn.finish();
@@ -289,5 +287,84 @@ impl Conns {
         self.unsent = self.unsent.saturating_sub(sent);
         self.dirty = dirty;
         sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_protocol::id::NodeId;
+
+    use super::*;
+
+    fn conns() -> (Conns, std::net::TcpListener) {
+        let poll = mio::Poll::new().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        (Conns::new(poll.registry().try_clone().unwrap()), listener)
+    }
+
+    fn add(conns: &mut Conns, listener: &std::net::TcpListener) -> u64 {
+        let address = listener.local_addr().unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        conns
+            .add(socket, address, Stage::Waiting, Instant::ZERO)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_crowd_that_does_not_greet_is_bounded() {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        if files.is_some_and(|files| files < 4096) {
+            eprintln!("skipped: only {files:?} open files are allowed; 4096 are needed");
+            return;
+        }
+        let (mut conns, listener) = conns();
+        let ids: Vec<u64> = (0..LOOSE_MAX).map(|_| add(&mut conns, &listener)).collect();
+        assert!(conns.is_crowded());
+        conns.set_stage(ids[0], Stage::Client { known: false });
+        assert!(!conns.is_crowded(), "whoever has greeted makes room");
+        assert_eq!(conns.clients(), 1);
+        conns.close_soon(ids[0], Instant::ZERO);
+        assert!(
+            conns.is_crowded(),
+            "whoever leaves takes room until it is gone"
+        );
+        conns.remove(ids[0]);
+        conns.remove(ids[1]);
+        assert!(!conns.is_crowded());
+        assert_eq!((conns.len(), conns.clients()), (LOOSE_MAX - 2, 0));
+    }
+
+    #[test]
+    fn unsent_bytes_are_bounded_for_each_and_for_all() {
+        let (mut conns, listener) = conns();
+        let id = add(&mut conns, &listener);
+        let fill = |output: &mut Vec<u8>| output.resize(output.len() + (1 << 20), 0);
+        for _ in 0..8 {
+            assert!(conns.send_raw(id, fill));
+        }
+        assert!(!conns.send_raw(id, fill), "this one has too much");
+        assert_eq!(conns.unsent(), 9 << 20);
+        assert!(conns.send_raw(id, fill), "it is told once");
+        assert_eq!(conns.unsent(), 9 << 20, "and gets nothing more");
+        conns.remove(id);
+        assert_eq!(conns.unsent(), 0);
+    }
+
+    #[test]
+    fn whoever_must_send_first_is_not_read() {
+        let (mut conns, listener) = conns();
+        let id = add(&mut conns, &listener);
+        conns.set_stage(id, Stage::Node(NodeId(0)));
+        conns.get_mut(id).unwrap().readable = true;
+        conns.send_raw(id, |output| output.resize(UNSENT_PAUSE + 1, 0));
+        conns.mark_ready(id);
+        assert!(!conns.has_ready());
+        let other = add(&mut conns, &listener);
+        conns.get_mut(other).unwrap().readable = true;
+        conns.send_raw(other, |output| output.resize(UNSENT_PAUSE, 0));
+        conns.mark_ready(other);
+        let mut ready = Vec::new();
+        conns.take_ready(&mut ready);
+        assert_eq!(ready, [other]);
     }
 }

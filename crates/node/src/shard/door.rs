@@ -15,7 +15,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 
 use super::conn::Stage;
-use super::run::{End, LISTENER, Loop};
+use super::read::End;
+use super::run::{LISTENER, Loop};
 
 /// At most this many connections are accepted per round.
 const ACCEPT_ROUND: usize = 64;

@@ -15,7 +15,8 @@ use conclave_wire::greeting::{Rejection, decode_reply, encode_greeting};
 use mio::net::TcpStream;
 
 use super::conn::Stage;
-use super::run::{End, Loop};
+use super::read::End;
+use super::run::Loop;
 
 /// Messages kept for a node that cannot be reached.
 const QUEUE_MAX: usize = 1024;

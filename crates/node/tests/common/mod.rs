@@ -1,6 +1,7 @@
 //! Clusters of real nodes in one process, and raw connections to them.
-#![allow(dead_code, missing_docs, unreachable_pub)]
+#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -19,7 +20,7 @@ use conclave_wire::greeting::{Greeting, Reply, Role, VERSION, decode_reply, enco
 use conclave_wire::handle::Key;
 
 /// Nothing in a test takes as long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The sockets of a cluster and its file.
 pub struct Plan {
@@ -38,7 +39,8 @@ pub fn plan_with(nodes: u32, more: &str) -> Plan {
     for id in 1..=nodes {
         let peer = TcpListener::bind("127.0.0.1:0").unwrap();
         let api = TcpListener::bind("127.0.0.1:0").unwrap();
-        text += &format!(
+        let _ = write!(
+            text,
             "[[nodes]]\nid = {id}\npeer = \"{}\"\napi = \"http://{}\"\n",
             peer.local_addr().unwrap(),
             api.local_addr().unwrap()
@@ -101,10 +103,8 @@ fn rebind(address: &str) -> TcpListener {
 }
 
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("{what} takes too long"),
-    }
+    let done = tokio::time::timeout(PATIENCE, future).await;
+    done.unwrap_or_else(|_| panic!("{what} takes too long"))
 }
 
 pub async fn state(node: &Node) -> &'static str {

@@ -115,15 +115,12 @@ impl Verdict {
 
     /// The longest time without anybody entering anywhere, in nanoseconds.
     fn longest_pause(&self) -> u64 {
-        let mut entered: Vec<u64> = self
-            .stays
-            .values()
-            .flatten()
-            .map(|stay| stay.entered)
-            .collect();
-        entered.sort_unstable();
-        let gaps = entered.windows(2).map(|pair| pair[1] - pair[0]);
-        gaps.max().unwrap_or(0)
+        longest_gap(self.stays.values().flatten())
+    }
+
+    /// The longest time without anybody entering one of the locks, in nanoseconds.
+    fn longest_of_one(&self) -> u64 {
+        self.stays.values().map(longest_gap).max().unwrap_or(0)
     }
 
     /// The most of one group inside at the same time.
@@ -158,6 +155,10 @@ impl Verdict {
                 "longest pause in which nobody got any lock",
                 format!("{:.0} ms", self.longest_pause() as f64 / 1e6),
             ),
+            (
+                "longest pause in which nobody got one of them",
+                format!("{:.0} ms", self.longest_of_one() as f64 / 1e6),
+            ),
         ]
     }
 
@@ -171,10 +172,19 @@ impl Verdict {
             "lost": self.lost,
             "failed": self.failed,
             "longest_pause_ms": self.longest_pause() as f64 / 1e6,
+            "longest_pause_of_one_ms": self.longest_of_one() as f64 / 1e6,
             "properties": Promise::ALL.map(Promise::name),
             "violations": broken.collect::<Vec<_>>(),
         })
     }
+}
+
+/// The longest time between two entries, in nanoseconds.
+fn longest_gap<'a>(stays: impl IntoIterator<Item = &'a Stay>) -> u64 {
+    let mut entered: Vec<u64> = stays.into_iter().map(|stay| stay.entered).collect();
+    entered.sort_unstable();
+    let gaps = entered.windows(2).map(|pair| pair[1] - pair[0]);
+    gaps.max().unwrap_or(0)
 }
 
 /// Stays of different groups at the same time, in stays sorted by their beginning.

@@ -1,0 +1,427 @@
+//! `conclave bench`: loads on a cluster of real processes, beside a bare echo in the same run.
+
+mod big;
+mod echo;
+mod load;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use conclave_client::Client;
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::cli::Failure;
+use crate::output;
+use crate::service::local::{Local, LocalOptions};
+use crate::service::up::Restart;
+use crate::service::usage;
+
+use load::{Drive, Load, Referee};
+
+pub(crate) use echo::serve as serve_echo;
+
+/// Measure a cluster: cycles a second, latencies, CPU and memory, beside a bare echo
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// How many nodes to start
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
+    nodes: u32,
+    /// The quorum system
+    #[arg(long, default_value = "majority")]
+    quorum: String,
+    /// What nodes keep on disk
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Restart::Pause)]
+    restart: Restart,
+    /// How many clients, in turn
+    #[arg(
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "1,16,64,256"
+    )]
+    clients: Vec<usize>,
+    /// What they do, in turn
+    #[arg(long, value_name = "LOAD,..", value_delimiter = ',')]
+    #[arg(default_value = "uncontended,hot,mix,groups")]
+    loads: Vec<Load>,
+    /// Whether clients are tasks that share a connection per node, or have their own
+    #[arg(long, value_enum, default_value_t = Connections::Both)]
+    connections: Connections,
+    /// Open loop: so many cycles a second over all clients; latency counts from the timetable
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Seconds of each run
+    #[arg(long, value_name = "S", default_value_t = 5.0)]
+    seconds: f64,
+    /// How often each is run, interleaved; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Names over all clients of the uncontended load
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    names: usize,
+    /// Take and keep so many locks instead: memory, heartbeats, restart
+    #[arg(long, value_name = "LOCKS", conflicts_with = "used")]
+    held: Option<usize>,
+    /// Use so many names once instead: memory
+    #[arg(long, value_name = "NAMES")]
+    used: Option<u64>,
+    /// Print JSON; the last line is the result
+    #[arg(long)]
+    json: bool,
+}
+
+/// How clients reach the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Connections {
+    /// All tasks share one connection per node
+    Shared,
+    /// Every client has its own
+    Separate,
+    /// Both, one after the other
+    Both,
+}
+
+/// What a bench measured: times in nanoseconds.
+#[derive(Clone, Debug)]
+struct Row {
+    system: String,
+    load: String,
+    clients: usize,
+    cycles_per_s: f64,
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    gap: f64,
+    cpu_s_per_1000: f64,
+    rss_mb: f64,
+    /// The largest share of cycles that one node took part in.
+    busiest: f64,
+    errors: u64,
+    violations: u64,
+    spread: f64,
+}
+
+/// Times from a microsecond to a minute, to three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("invariant: the bounds are in order")
+}
+
+impl Bench {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        self.check()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .worker_threads(2)
+            .build()?;
+        let options = LocalOptions {
+            nodes: self.nodes,
+            quorum: self.quorum.clone(),
+            groups: Vec::new(),
+            restart: self.restart.into(),
+            history: false,
+        };
+        let mut local = runtime.block_on(Local::start(&options))?;
+        if let Some(locks) = self.held {
+            return runtime.block_on(big::held(&mut local, locks, self.json));
+        }
+        if let Some(names) = self.used {
+            return runtime.block_on(big::used(&local, names, self.json));
+        }
+        let members = self.members()?;
+        let mut rows: Vec<Row> = Vec::new();
+        for round in 0..self.rounds {
+            let span = Duration::from_secs_f64(self.seconds);
+            rows.push(self.echo(members, span)?);
+            for (load, clients, shared) in self.plan() {
+                self.progress(round, load, clients, shared);
+                let row = runtime.block_on(self.one(&local, load, clients, shared));
+                rows.push(row?);
+            }
+        }
+        drop(local);
+        let rows = medians(rows);
+        self.report(&rows, members)?;
+        let broken = rows.iter().any(|row| row.violations > 0);
+        if broken {
+            Err(Failure::Violation)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if !self.seconds.is_finite() || !(0.1..=3600.0).contains(&self.seconds) {
+            return Err(Failure::input("--seconds must be 0.1 to 3600"));
+        }
+        if self
+            .clients
+            .iter()
+            .any(|&clients| clients == 0 || clients > 4096)
+        {
+            return Err(Failure::input("--clients must be 1 to 4096 each"));
+        }
+        if self
+            .rate
+            .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
+        {
+            return Err(Failure::input("--rate must be above 0"));
+        }
+        Ok(())
+    }
+
+    /// How many members the smallest quorum has: the echo goes to as many processes.
+    fn members(&self) -> Result<usize, Failure> {
+        let spec = conclave_quorum::text::parse(&self.quorum).map_err(Failure::input)?;
+        let no_files = |_: &str| Err("write the system out".to_owned());
+        let nodes = Some(self.nodes as usize);
+        let built = conclave_quorum::build::build(&spec, nodes, &no_files);
+        let built = built.map_err(Failure::input)?;
+        let quorums = conclave_protocol::lock::Quorums::new(&built.system, &[]);
+        let quorums = quorums.map_err(Failure::input)?;
+        Ok(quorums.least(&conclave_protocol::lock::Mode::Exclusive))
+    }
+
+    fn plan(&self) -> Vec<(Load, usize, bool)> {
+        let mut plan = Vec::new();
+        for &load in &self.loads {
+            for &clients in &self.clients {
+                if self.connections != Connections::Separate {
+                    plan.push((load, clients, true));
+                }
+                // One client has its own connections either way.
+                let both = self.connections == Connections::Both && clients > 1;
+                if both || self.connections == Connections::Separate {
+                    plan.push((load, clients, false));
+                }
+            }
+        }
+        plan
+    }
+
+    fn progress(&self, round: u32, load: Load, clients: usize, shared: bool) {
+        let how = if shared { "shared" } else { "separate" };
+        anstream::eprintln!(
+            "round {}/{}: {} with {clients} clients, {how} connections",
+            round + 1,
+            self.rounds,
+            load.name()
+        );
+    }
+
+    fn echo(&self, members: usize, span: Duration) -> Result<Row, Failure> {
+        let times = echo::measure(members, span.min(Duration::from_secs(3)))?;
+        let per_s = 1e9 / times.mean().max(1.0);
+        Ok(Row {
+            system: "echo".to_owned(),
+            load: format!("to {members} processes"),
+            clients: 1,
+            cycles_per_s: per_s,
+            p50: times.value_at_quantile(0.5) as f64,
+            p99: times.value_at_quantile(0.99) as f64,
+            p999: times.value_at_quantile(0.999) as f64,
+            gap: times.max() as f64,
+            cpu_s_per_1000: 0.0,
+            rss_mb: 0.0,
+            busiest: 0.0,
+            errors: 0,
+            violations: 0,
+            spread: 0.0,
+        })
+    }
+
+    async fn one(
+        &self,
+        local: &Local,
+        load: Load,
+        tasks: usize,
+        shared: bool,
+    ) -> Result<Row, Failure> {
+        let mut clients = Vec::new();
+        for _ in 0..if shared { 1 } else { tasks } {
+            let client = Client::connect(local.endpoints()).await;
+            clients.push(client.map_err(Failure::input)?);
+        }
+        let referee = Arc::new(Referee::default());
+        let span = Duration::from_secs_f64(self.seconds);
+        let drive = Drive {
+            load,
+            tasks,
+            names: (self.names / tasks).max(1),
+            rate: self.rate,
+            warm: (span / 5).min(Duration::from_secs(1)),
+            span,
+        };
+        let warm = drive.warm;
+        let run = tokio::spawn(load::run(clients.clone(), drive, referee.clone()));
+        tokio::time::sleep(warm).await;
+        let (cpu, grants) = (all_cpu(local), local.grants().await);
+        tokio::time::sleep(span).await;
+        let (cpu_after, grants_after) = (all_cpu(local), local.grants().await);
+        let seen = run.await.map_err(Failure::input)??;
+        let taken = grants.iter().zip(&grants_after);
+        let busiest = taken
+            .map(|(before, after)| after.saturating_sub(*before))
+            .max();
+        for client in clients {
+            client.close().await;
+        }
+        let cycles = seen.cycles.max(1) as f64;
+        Ok(Row {
+            system: match self.restart {
+                Restart::Pause => "conclave".to_owned(),
+                Restart::Durable => "conclave-durable".to_owned(),
+            },
+            load: format!(
+                "{}{}",
+                load.name(),
+                if shared { "" } else { ", own connections" }
+            ),
+            clients: tasks,
+            cycles_per_s: seen.cycles as f64 / self.seconds,
+            p50: seen.times.value_at_quantile(0.5) as f64,
+            p99: seen.times.value_at_quantile(0.99) as f64,
+            p999: seen.times.value_at_quantile(0.999) as f64,
+            gap: seen.gap as f64,
+            cpu_s_per_1000: (cpu_after - cpu) / cycles * 1000.0,
+            rss_mb: local.resident_mb(),
+            busiest: busiest.unwrap_or(0) as f64 / cycles,
+            errors: seen.errors,
+            violations: referee.violations(),
+            spread: 0.0,
+        })
+    }
+
+    fn report(&self, rows: &[Row], members: usize) -> Result<(), Failure> {
+        if self.json {
+            let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+            let result = json!({
+                "nodes": self.nodes,
+                "quorum": self.quorum,
+                "members": members,
+                "restart": format!("{:?}", self.restart).to_lowercase(),
+                "seconds": self.seconds,
+                "rounds": self.rounds,
+                "rows": rows,
+            });
+            return output::line(result.to_string());
+        }
+        let mut table = output::table(&[
+            "SYSTEM",
+            "LOAD",
+            "CLIENTS",
+            "CYCLES/S",
+            "P50 us",
+            "P99 us",
+            "P99.9 us",
+            "GAP ms",
+            "CPU s/1000",
+            "MB/NODE",
+            "BUSIEST",
+        ]);
+        for row in rows {
+            table.add_row(row.cells());
+        }
+        output::print(&table)?;
+        for row in rows
+            .iter()
+            .filter(|row| row.violations > 0 || row.errors > 0)
+        {
+            output::line(format!(
+                "{} with {} clients: {} errors, {} violations of exclusion or token order",
+                row.load, row.clients, row.errors, row.violations
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// CPU seconds of nodes and clients so far: the clients live in this process.
+fn all_cpu(local: &Local) -> f64 {
+    local.cpu_seconds() + usage::cpu_seconds(std::process::id())
+}
+
+impl Row {
+    fn key(&self) -> (String, String, usize) {
+        (self.system.clone(), self.load.clone(), self.clients)
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let micros = |nanos: f64| format!("{:.0}", nanos / 1e3);
+        let some = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
+        vec![
+            self.system.clone(),
+            self.load.clone(),
+            self.clients.to_string(),
+            format!("{:.0}", self.cycles_per_s),
+            micros(self.p50),
+            micros(self.p99),
+            micros(self.p999),
+            format!("{:.1}", self.gap / 1e6),
+            some(self.cpu_s_per_1000, format!("{:.4}", self.cpu_s_per_1000)),
+            some(self.rss_mb, format!("{:.1}", self.rss_mb)),
+            some(self.busiest, format!("{:.3}", self.busiest)),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "system": self.system,
+            "load": self.load,
+            "clients": self.clients,
+            "cycles_per_s": self.cycles_per_s,
+            "p50_us": self.p50 / 1e3,
+            "p99_us": self.p99 / 1e3,
+            "p999_us": self.p999 / 1e3,
+            "gap_ms": self.gap / 1e6,
+            "cpu_s_per_1000": self.cpu_s_per_1000,
+            "rss_mb": self.rss_mb,
+            "busiest_share": self.busiest,
+            "errors": self.errors,
+            "violations": self.violations,
+            "spread": self.spread,
+        })
+    }
+}
+
+/// One row per load and number of clients: the median of each number over the rounds, the sums of
+/// what went wrong, and how far the cycles a second of the rounds lie apart.
+fn medians(rows: Vec<Row>) -> Vec<Row> {
+    let mut done: Vec<Row> = Vec::new();
+    for row in &rows {
+        if done.iter().any(|other| other.key() == row.key()) {
+            continue;
+        }
+        let same: Vec<&Row> = rows
+            .iter()
+            .filter(|other| other.key() == row.key())
+            .collect();
+        let median = |field: fn(&Row) -> f64| {
+            let mut values: Vec<f64> = same.iter().map(|row| field(row)).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let speeds = same.iter().map(|row| row.cycles_per_s);
+        let (low, high) = speeds.fold((f64::MAX, 0.0_f64), |(low, high), speed| {
+            (low.min(speed), high.max(speed))
+        });
+        done.push(Row {
+            cycles_per_s: median(|row| row.cycles_per_s),
+            p50: median(|row| row.p50),
+            p99: median(|row| row.p99),
+            p999: median(|row| row.p999),
+            gap: median(|row| row.gap),
+            cpu_s_per_1000: median(|row| row.cpu_s_per_1000),
+            rss_mb: median(|row| row.rss_mb),
+            busiest: median(|row| row.busiest),
+            errors: same.iter().map(|row| row.errors).sum(),
+            violations: same.iter().map(|row| row.violations).sum(),
+            spread: (high - low) / high.max(1.0),
+            ..row.clone()
+        });
+    }
+    done
+}

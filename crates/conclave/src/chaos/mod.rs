@@ -1,0 +1,338 @@
+//! `conclave chaos run`: a cluster of real processes under load while nodes are killed, stopped,
+//! cut off and restarted, and clients are paused and killed. What everybody believed goes through
+//! the same checkers as the simulator's runs.
+
+mod client;
+mod faults;
+mod fence;
+mod proxy;
+mod report;
+
+use std::path::PathBuf;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use conclave_client::clock;
+use conclave_quorum::Prng;
+use conclave_wire::Span;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::cli::Failure;
+use crate::service::local::{Local, LocalOptions};
+use crate::service::up::Restart;
+
+pub(crate) use client::ChaosClient;
+use faults::Fault;
+use proxy::Proxy;
+
+/// Break a real cluster on purpose
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Put a cluster of processes under load through faults, and check what everybody believed
+    #[command(after_help = "Examples:
+  conclave chaos run
+  conclave chaos run --seconds 600 --seed 7 --faults kill,cut,pause
+  conclave chaos run --quorum 'billiard' --nodes 12 --json")]
+    Run(Run),
+}
+
+/// Runs a chaos command.
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(run) => run.run(),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    nodes: u32,
+    /// The quorum system
+    #[arg(long, default_value = "majority")]
+    quorum: String,
+    /// The groups that own the cartels of a group system
+    #[arg(long, value_name = "G,..", value_delimiter = ',')]
+    groups: Vec<String>,
+    /// What nodes keep on disk
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Restart::Pause)]
+    restart: Restart,
+    /// Clients that talk to the quorum themselves
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=200))]
+    smart: u32,
+    /// Clients that talk to gateways
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=200))]
+    thin: u32,
+    /// Over how many locks they contend
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    names: u64,
+    /// The TTL of their locks
+    #[arg(long, value_name = "SPAN", default_value = "2s")]
+    ttl: Span,
+    /// How long the faults go on
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Which faults, and in which order when, come from this
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The faults to draw from
+    #[arg(long, value_name = "FAULT,..", value_delimiter = ',', value_enum)]
+    #[arg(default_value = "kill,stop,pause,kill-client,cut,half,reset,rolling,power")]
+    faults: Vec<Fault>,
+    /// Keep the histories and logs in this folder
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    fn run(&self) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .worker_threads(2)
+            .build()?;
+        runtime.block_on(self.play())
+    }
+
+    async fn play(&self) -> Result<(), Failure> {
+        let mut stage = Stage::set(self).await?;
+        anstream::eprintln!(
+            "{} nodes, {} smart and {} thin clients, seed {}, in {}",
+            self.nodes,
+            self.smart,
+            self.thin,
+            self.seed,
+            stage.local.folder().display()
+        );
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let end = clock::now().mono + Duration::from_secs(self.seconds);
+        let mut rng = Prng::new(self.seed);
+        let mut marks = Vec::new();
+        let mut turn = 0;
+        while clock::now().mono < end {
+            // Every fault once, then by chance.
+            let fault = match self.faults.get(turn) {
+                Some(fault) => *fault,
+                None => self.faults[rng.below(self.faults.len())],
+            };
+            turn += 1;
+            let from = clock::now().mono.nanos();
+            anstream::eprintln!("{}", fault.name());
+            stage.inflict(fault, &mut rng).await?;
+            marks.push((fault, from, clock::now().mono.nanos()));
+            tokio::time::sleep(Duration::from_millis(300 + rng.below(1200) as u64)).await;
+        }
+        stage.heal().await?;
+        stage.say_healed()?;
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        stage.end()?;
+        let report = report::Report::read(&stage, &marks)?;
+        if let Some(folder) = &self.keep {
+            stage.keep(folder)?;
+        }
+        drop(stage);
+        report.print(self.json)
+    }
+}
+
+/// Everything that runs.
+struct Stage {
+    local: Local,
+    proxies: Vec<Proxy>,
+    players: Vec<Player>,
+    options: Options,
+    fence: String,
+}
+
+#[derive(Clone, Debug)]
+struct Options {
+    names: u64,
+    ttl: Duration,
+    seed: u64,
+}
+
+/// A client process.
+struct Player {
+    client: u32,
+    kind: &'static str,
+    life: u32,
+    child: Child,
+    history: PathBuf,
+}
+
+impl Stage {
+    async fn set(run: &Run) -> Result<Self, Failure> {
+        let mut local = Local::prepare(&LocalOptions {
+            nodes: run.nodes,
+            quorum: run.quorum.clone(),
+            groups: run.groups.clone(),
+            restart: run.restart.into(),
+            history: true,
+        })?;
+        let mut proxies = Vec::new();
+        for peer in local.peers()? {
+            proxies.push(Proxy::start(peer).await?);
+        }
+        let told: Vec<_> = proxies.iter().map(Proxy::address).collect();
+        local.advertise(&told)?;
+        local.launch().await?;
+        let mut stage = Self {
+            fence: fence::serve(&local.folder().join("fence.history"))
+                .await?
+                .to_string(),
+            options: Options {
+                names: run.names,
+                ttl: run.ttl.0,
+                seed: run.seed,
+            },
+            players: Vec::new(),
+            local,
+            proxies,
+        };
+        for client in 0..run.smart + run.thin {
+            let kind = if client < run.smart { "smart" } else { "thin" };
+            let player = stage.player(client, kind, 1)?;
+            stage.players.push(player);
+        }
+        Ok(stage)
+    }
+
+    fn player(&self, client: u32, kind: &'static str, life: u32) -> Result<Player, Failure> {
+        let history = self.local.folder().join(format!("client{client}.history"));
+        let seed = self.options.seed ^ u64::from(client) << 32 ^ u64::from(life) << 48;
+        let child = Process::new(std::env::current_exe()?)
+            .args(["chaos-client", "--kind", kind])
+            .args(["--endpoints", &self.local.endpoints().join(",")])
+            .arg("--history")
+            .arg(&history)
+            .args(["--fence", &self.fence])
+            .args(["--client", &client.to_string(), "--life", &life.to_string()])
+            .args(["--names", &self.options.names.to_string()])
+            .args(["--seed", &seed.to_string()])
+            .args(["--ttl-ms", &self.options.ttl.as_millis().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Player {
+            client,
+            kind,
+            life,
+            child,
+            history,
+        })
+    }
+
+    /// Kills a client process and writes down that it is gone.
+    fn kill_player(&mut self, place: usize) -> Result<(), Failure> {
+        use std::io::Write;
+        let player = &mut self.players[place];
+        let _ = player.child.kill();
+        let _ = player.child.wait();
+        let line = json!({
+            "at": clock::now().mono.nanos(),
+            "client": player.client,
+            "life": player.life,
+            "event": "vanished",
+        });
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&player.history)?;
+        cut_half_line(&player.history)?;
+        writeln!(file, "{line}")?;
+        Ok(())
+    }
+
+    fn signal_player(&self, place: usize, signal: Signal) {
+        let pid = Pid::from_raw(self.players[place].child.id().cast_signed());
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Ends all faults.
+    async fn heal(&mut self) -> Result<(), Failure> {
+        for proxy in &self.proxies {
+            proxy.set(proxy::Line::Open);
+        }
+        for id in 1..=self.local.len() as u32 {
+            self.local.signal(id, Signal::CONT);
+            if self.local.pid(id).is_none() {
+                self.local.spawn(id)?;
+            }
+            self.local.ready(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes down that all faults have ended: from now on every request must end.
+    fn say_healed(&self) -> Result<(), Failure> {
+        let line = json!({"at": clock::now().mono.nanos(), "event": "healed"});
+        std::fs::write(self.run_history(), format!("{line}\n"))?;
+        Ok(())
+    }
+
+    fn run_history(&self) -> PathBuf {
+        self.local.folder().join("run.history")
+    }
+
+    /// The histories of everybody.
+    fn histories(&self) -> Vec<PathBuf> {
+        let mut files = self.local.histories();
+        files.extend(self.players.iter().map(|player| player.history.clone()));
+        files.push(self.local.folder().join("fence.history"));
+        files.push(self.run_history());
+        files
+    }
+
+    /// Ends the clients, then the nodes.
+    fn end(&mut self) -> Result<(), Failure> {
+        for place in 0..self.players.len() {
+            self.kill_player(place)?;
+        }
+        for id in 1..=self.local.len() as u32 {
+            self.local.kill(id);
+        }
+        Ok(())
+    }
+
+    fn keep(&self, folder: &std::path::Path) -> Result<(), Failure> {
+        std::fs::create_dir_all(folder)?;
+        for entry in std::fs::read_dir(self.local.folder())? {
+            let path = entry?.path();
+            if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+                std::fs::copy(&path, folder.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for player in &mut self.players {
+            let _ = player.child.kill();
+            let _ = player.child.wait();
+        }
+    }
+}
+
+/// Cuts off the half line that a killed process may have left.
+fn cut_half_line(path: &std::path::Path) -> Result<(), Failure> {
+    let bytes = std::fs::read(path)?;
+    let whole = bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |end| end + 1);
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.set_len(whole as u64)?;
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! What a chaos run has shown.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+
+use conclave_sim::fact::Violation;
+use conclave_sim::history;
+use conclave_sim::history::line::{self, ClientWord, Kind, Line};
+use serde_json::{Value, json};
+
+use super::Stage;
+use super::faults::Fault;
+use super::proxy::Proxy;
+use crate::cli::Failure;
+use crate::output;
+
+/// After a fault has ended its effects are still looked at for so long.
+const AFTERMATH_NS: u64 = 1_500_000_000;
+
+/// What a run has shown.
+pub(super) struct Report {
+    verdict: history::Verdict,
+    faults: Vec<Toll>,
+    /// How often clients entered, by kind of client.
+    entries: BTreeMap<&'static str, u64>,
+    /// Bytes between clients and nodes.
+    bytes: u64,
+}
+
+/// What one kind of fault did.
+struct Toll {
+    fault: Fault,
+    times: u64,
+    /// The longest time without an acquisition, in nanoseconds, by kind of client.
+    pause: BTreeMap<&'static str, u64>,
+}
+
+impl Report {
+    /// Reads the histories of everybody and checks them.
+    pub(super) fn read(stage: &Stage, marks: &[(Fault, u64, u64)]) -> Result<Self, Failure> {
+        let mut lines = Vec::new();
+        for file in stage.histories() {
+            let name = file.display().to_string();
+            // A client that was killed at once has written nothing.
+            let Ok(opened) = File::open(&file) else {
+                continue;
+            };
+            let read = line::read(&name, BufReader::new(opened)).map_err(Failure::input)?;
+            lines.extend(read);
+        }
+        let mut entered: BTreeMap<&'static str, Vec<u64>> = BTreeMap::new();
+        for line in &lines {
+            let Line::Client(line) = line else { continue };
+            if line.event == ClientWord::Entered {
+                let kind = match line.kind {
+                    Kind::Smart => "smart",
+                    Kind::Thin => "thin",
+                };
+                entered.entry(kind).or_default().push(line.at);
+            }
+        }
+        for times in entered.values_mut() {
+            times.sort_unstable();
+        }
+        let config = stage.local.cluster().shared_config();
+        let config = config.map_err(Failure::input)?;
+        let verdict = history::check(&config, lines);
+        let mut kinds: Vec<Fault> = marks.iter().map(|(fault, ..)| *fault).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let toll = |fault: Fault| {
+            let spans = marks.iter().filter(|(of, ..)| *of == fault);
+            let spans: Vec<(u64, u64)> = spans
+                .map(|(_, from, to)| (*from, to + AFTERMATH_NS))
+                .collect();
+            let pause = entered.iter().map(|(kind, times)| {
+                let pauses = spans.iter().map(|span| longest(times, *span));
+                (*kind, pauses.max().unwrap_or(0))
+            });
+            Toll {
+                fault,
+                times: spans.len() as u64,
+                pause: pause.collect(),
+            }
+        };
+        let counts = entered.iter();
+        Ok(Self {
+            bytes: stage.proxies.iter().map(Proxy::passed).sum(),
+            verdict,
+            faults: kinds.into_iter().map(toll).collect(),
+            entries: counts
+                .map(|(kind, times)| (*kind, times.len() as u64))
+                .collect(),
+        })
+    }
+
+    /// Prints it; a violation is a failure.
+    pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
+        if json {
+            output::line(self.json().to_string())?;
+        } else {
+            self.show()?;
+        }
+        if self.verdict.holds() {
+            Ok(())
+        } else {
+            Err(Failure::Violation)
+        }
+    }
+
+    fn json(&self) -> Value {
+        let millis = |pause: &BTreeMap<&'static str, u64>| {
+            let all = pause.iter();
+            let all = all.map(|(kind, nanos)| ((*kind).to_owned(), json!(*nanos as f64 / 1e6)));
+            Value::Object(all.collect())
+        };
+        let faults = self.faults.iter().map(|toll| {
+            json!({
+                "fault": toll.fault.name(),
+                "times": toll.times,
+                "longest_pause_ms": millis(&toll.pause),
+            })
+        });
+        let faults: Vec<Value> = faults.collect();
+        let violations = self.verdict.violations.iter();
+        let violations: Vec<String> = violations.map(|found| text(found)).collect();
+        json!({
+            "entered": self.entries,
+            "lost": self.verdict.lost,
+            "writes_admitted": self.verdict.admitted,
+            "late_writes_refused": self.verdict.refused,
+            "node_crashes": self.verdict.crashes,
+            "lines": self.verdict.lines,
+            "bytes": self.bytes,
+            "faults": faults,
+            "checked": self.verdict.checked,
+            "not_checked": self.verdict.left_out,
+            "violations": violations,
+            "violations_in_all": self.verdict.broken,
+        })
+    }
+
+    fn show(&self) -> Result<(), Failure> {
+        let kinds: Vec<&'static str> = self.entries.keys().copied().collect();
+        let pause = |kind: &&str| format!("LONGEST PAUSE, {kind}");
+        let mut header = vec!["FAULT".to_owned(), "TIMES".to_owned()];
+        header.extend(kinds.iter().map(|kind| pause(kind).to_uppercase()));
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        let mut table = output::table(&header);
+        for toll in &self.faults {
+            let mut row = vec![toll.fault.name().to_owned(), toll.times.to_string()];
+            row.extend(kinds.iter().map(|kind| {
+                let nanos = toll.pause.get(kind).copied().unwrap_or(0);
+                format!("{:.0} ms", nanos as f64 / 1e6)
+            }));
+            table.add_row(row);
+        }
+        output::print(&table)?;
+        output::line("")?;
+        for (kind, count) in &self.entries {
+            output::line(format!("{count} locks entered by {kind} clients"))?;
+        }
+        output::line(format!(
+            "{} lost, {} late writes refused by the fence",
+            self.verdict.lost, self.verdict.refused
+        ))?;
+        let mib = self.bytes as f64 / (1 << 20) as f64;
+        output::line(format!("{mib:.1} MiB between clients and nodes"))?;
+        output::line(format!("checked: {}", self.verdict.checked.join(", ")))?;
+        output::line(format!("not checked: {}", self.verdict.left_out.join(", ")))?;
+        for violation in &self.verdict.violations {
+            output::line(format!("VIOLATION {}", text(violation)))?;
+        }
+        output::line(format!("{} violations", self.verdict.broken))
+    }
+}
+
+fn text(violation: &Violation) -> String {
+    let Violation { property, at, what } = violation;
+    format!("{property} at {} ns: {what}", at.0)
+}
+
+/// The longest time without an acquisition that touches this span.
+fn longest(times: &[u64], (from, to): (u64, u64)) -> u64 {
+    let mut last = None;
+    let mut longest = 0;
+    for &at in times {
+        if let Some(last) = last
+            && at > from
+            && last < to
+        {
+            longest = longest.max(at - last);
+        }
+        last = Some(at);
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_counts_where_it_touches_the_fault() {
+        let times = [0, 10, 50, 60, 200];
+        assert_eq!(longest(&times, (20, 30)), 40);
+        assert_eq!(longest(&times, (55, 58)), 10);
+        assert_eq!(longest(&times, (0, 300)), 140);
+        assert_eq!(longest(&[], (0, 300)), 0);
+    }
+}
