@@ -108,6 +108,8 @@ pub struct Meters {
     pub waiters: Gauge,
     /// Open connections on the API port.
     pub api_connections: Gauge,
+    /// Connections of the gateway to nodes that ended or could not be made.
+    pub gateway_breaks: Gauge,
 
     state: Family<State, Gauge>,
     refused: Family<Reason, Counter>,
@@ -159,6 +161,7 @@ impl Meters {
             ),
             waiters: book.gauge("waiters", "Acquire requests under way at this gateway"),
             api_connections: book.gauge("api_connections", "Open connections on the API port"),
+            gateway_breaks: book.gauge("gateway_breaks", "Broken links from the gateway to nodes"),
             state: book.family("state", "1 for the state that the node is in, else 0"),
             refused: book.family("refused", "What the node or its gateway refused, by reason"),
             outcomes: book.family("gateway_answers", "Answers of the gateway, by outcome"),

@@ -397,6 +397,40 @@ fn a_handle_is_renewed_by_two_gateways_at_once_and_released_twice() {
     assert!(free(&cluster), "a late renewal brings nothing back");
 }
 
+/// A gateway whose answer never arrived gives up its own attempt; what a retry of the same caller
+/// got elsewhere stays.
+#[test]
+fn an_abandoned_handle_ends_its_own_attempt_and_no_other() {
+    for named in [true, false] {
+        let mut cluster = Cluster::new(config("majority(3)", &[]), 3);
+        for (gateway, session) in [(0, 5), (1, if named { 5 } else { 6 })] {
+            let mode = if named { Mode::Exclusive } else { Mode::Shared };
+            let ttl = Duration::from_secs(10);
+            let mut wish = Acquire::new(Name::new("a"), mode, ttl);
+            wish.detach = Some((SessionId(session), named));
+            wish.owner = Some("thin".into());
+            cluster.client(gateway, ClientInput::Acquire(Key(1), wish));
+            cluster.drain();
+        }
+        let first = cluster.handle(0, 1).unwrap();
+        let retry = cluster.handle(1, 1).unwrap();
+        let abandon = ClientInput::Abandon(Key(2), Box::new(first.clone()));
+        cluster.client(0, abandon);
+        cluster.drain();
+        assert_eq!(cluster.ended(0, 2), Some(Ended::Released));
+        keep(&mut cluster, 2, 7, &retry);
+        cluster.pass(Duration::from_secs(1));
+        assert_eq!(cluster.handle(2, 7), Some(retry.clone()), "named: {named}");
+        assert!(!free(&cluster));
+        finish(&mut cluster, 2, 8, &retry);
+        cluster.drain();
+        assert!(
+            free(&cluster),
+            "named: {named}: the first was not held any more"
+        );
+    }
+}
+
 #[test]
 fn a_handle_that_comes_too_late_does_not_hold_what_another_had() {
     let mut cluster = with_handle();

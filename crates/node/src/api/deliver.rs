@@ -1,10 +1,11 @@
 //! An answer that gives a lock away must arrive. From the moment a handle exists until its answer
-//! was handed to the operating system, a [`Guard`] goes with it; if it is dropped on the way, the
-//! lock is released.
+//! may have reached the caller, a [`Guard`] goes with it; if it is dropped on the way, the lock is
+//! released. Once a byte of the answer may be out, nothing is released any more: whoever has been
+//! told that it holds a lock must not lose it.
 //!
 //! The way: the handler's future, the response and its body, the list of the connection
 //! ([`Deliveries`]) when the body is written to hyper's buffer, and its end when the connection
-//! was flushed ([`Wire`]).
+//! writes next ([`Wire`]).
 
 use std::io;
 use std::pin::Pin;
@@ -85,7 +86,7 @@ impl Escort {
 }
 
 /// Puts the guard of a response, if it has one, into its body.
-pub(crate) fn escorted(response: Response, deliveries: &Deliveries) -> Response {
+pub(crate) fn escorted(response: Response, deliveries: &Deliveries, whole: bool) -> Response {
     let Some(escort) = response.extensions().get::<Escort>().cloned() else {
         return response;
     };
@@ -98,15 +99,21 @@ pub(crate) fn escorted(response: Response, deliveries: &Deliveries) -> Response 
             body,
             guard: Some(guard),
             deliveries,
+            whole,
+            read: false,
         })
     })
 }
 
-/// A body that hands its guard to the connection when it is first read.
+/// A body that hands its guard to the connection when it is read.
 struct Escorted {
     body: Body,
     guard: Option<Guard>,
     deliveries: Deliveries,
+    /// Over HTTP/2 what was read may still wait for the caller's window. It is let through when
+    /// the end of the body is asked for, and without its end the caller has no answer.
+    whole: bool,
+    read: bool,
 }
 
 impl HttpBody for Escorted {
@@ -117,17 +124,26 @@ impl HttpBody for Escorted {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(_))) = &frame
+        if self.read
             && let Some(guard) = self.guard.take()
         {
             self.deliveries.add(guard);
+        }
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(_))) = &frame {
+            self.read = true;
+            if !self.whole
+                && let Some(guard) = self.guard.take()
+            {
+                self.deliveries.add(guard);
+            }
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        // The end must be asked for while there is a guard to hand over.
+        self.guard.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -135,7 +151,7 @@ impl HttpBody for Escorted {
     }
 }
 
-/// A connection that knows when what was put into its buffer has left, and that ends if no
+/// A connection that knows when what was put into its buffer may have left, and that ends if no
 /// request comes on it in time.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -185,13 +201,24 @@ impl AsyncRead for Wire {
     }
 }
 
+impl Wire {
+    /// Whatever was in the buffer may be out now.
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(1..)) = &written {
+            self.deliveries.take().into_iter().for_each(Guard::disarm);
+        }
+        written
+    }
+}
+
 impl AsyncWrite for Wire {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(written)
     }
 
     fn poll_write_vectored(
@@ -199,7 +226,8 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -207,12 +235,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes when its own buffer is empty: every answer in it has left.
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        if let Poll::Ready(Ok(())) = &flushed {
-            self.deliveries.take().into_iter().for_each(Guard::disarm);
-        }
-        flushed
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -17,7 +17,7 @@ use tokio::time::Interval;
 use super::App;
 use super::answer::Answer;
 use super::deliver::Guard;
-use super::errors::{Failure, InTheWay};
+use super::errors::Failure;
 use super::look::label;
 
 /// How long a lock lasts if its caller does not say.
@@ -105,7 +105,13 @@ pub(crate) enum Step {
     /// The place in the queue.
     Position(u32),
     /// It is over.
-    Over(Result<Taken, Failure>),
+    Over(Box<Result<Taken, Failure>>),
+}
+
+impl Step {
+    fn over(result: Result<Taken, Failure>) -> Self {
+        Self::Over(Box::new(result))
+    }
 }
 
 /// What ends a wait for news.
@@ -220,9 +226,11 @@ impl App {
                     return match ended {
                         Ended::Busy => Ok(None),
                         Ended::TimedOut => Err(self.not_kept(&ask).await),
-                        Ended::Refused(Refusal::Finished) => Err(Failure::Lost),
+                        Ended::NotHeld
+                        | Ended::Released
+                        | Ended::Cancelled
+                        | Ended::Refused(Refusal::Finished) => Err(Failure::Lost),
                         Ended::Refused(why) => Err(Failure::Refused(why)),
-                        Ended::NotHeld | Ended::Released | Ended::Cancelled => Err(Failure::Lost),
                     };
                 }
                 Some(ClientEvent::Lost(..)) => return Err(Failure::Lost),
@@ -309,7 +317,7 @@ impl Attempt {
                 }
                 Happened::Position(_) => continue,
                 Happened::Tick => match self.look() {
-                    Some(failure) => return Step::Over(Err(failure)),
+                    Some(failure) => return Step::over(Err(failure)),
                     None => continue,
                 },
                 Happened::Stop => None,
@@ -321,16 +329,16 @@ impl Attempt {
                     }
                 }
                 Some(ClientEvent::Handle(_, handle, until)) => {
-                    return Step::Over(self.taken(handle, until));
+                    return Step::over(self.taken(handle, until));
                 }
                 Some(ClientEvent::Ended(_, ended)) => {
-                    return Step::Over(Err(self.failure(ended).await));
+                    return Step::over(Err(self.failure(ended).await));
                 }
-                Some(ClientEvent::Lost(..)) => return Step::Over(Err(Failure::TooLate)),
+                Some(ClientEvent::Lost(..)) => return Step::over(Err(Failure::TooLate)),
                 Some(_) => {}
                 None => {
                     let why = "stopping".to_owned();
-                    return Step::Over(Err(Failure::NotReady(why)));
+                    return Step::over(Err(Failure::NotReady(why)));
                 }
             }
         }
@@ -340,7 +348,7 @@ impl Attempt {
     pub(crate) async fn over(mut self) -> Result<Taken, Failure> {
         loop {
             if let Step::Over(result) = self.next().await {
-                return result;
+                return *result;
             }
         }
     }
@@ -367,7 +375,7 @@ impl Attempt {
             Ended::Refused(why) => Failure::Refused(why),
             Ended::Cancelled if self.app.driver.is_hopeless() => self.app.no_quorum(),
             Ended::NotHeld | Ended::Released => Failure::TooLate,
-            Ended::Cancelled => Failure::NotAcquired(Box::new(InTheWay::default())),
+            Ended::Cancelled => Failure::NotAcquired(Box::default()),
         }
     }
 

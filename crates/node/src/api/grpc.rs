@@ -223,7 +223,7 @@ fn events(
                     let position = v1::acquire_event::Event::Position(position);
                     return Some((event(position), Some(attempt)));
                 }
-                Step::Over(result) => result,
+                Step::Over(result) => *result,
             };
             let app = attempt.app();
             let last = result.and_then(|Taken { answer, guard }| {
@@ -253,18 +253,18 @@ fn silent(silent: &[Silent]) -> Vec<u32> {
     silent.iter().map(|silent| silent.node).collect()
 }
 
-fn mode_of(mode: ModeText) -> Option<v1::Mode> {
+fn mode_of(mode: ModeText) -> v1::Mode {
     let kind = match mode {
         ModeText::Exclusive => v1::mode::Kind::Exclusive(v1::Exclusive {}),
         ModeText::Shared => v1::mode::Kind::Shared(v1::Shared {}),
         ModeText::Group(group) => v1::mode::Kind::Group(group.0),
     };
-    Some(v1::Mode { kind: Some(kind) })
+    v1::Mode { kind: Some(kind) }
 }
 
 fn lock(merged: Merged) -> v1::Lock {
     let holders = merged.holders.into_iter().map(|holder| v1::Holder {
-        mode: mode_of(holder.mode),
+        mode: Some(mode_of(holder.mode)),
         token: holder.token,
         group: holder.group,
         owner: holder.owner,
@@ -274,7 +274,7 @@ fn lock(merged: Merged) -> v1::Lock {
         nodes: holder.nodes,
     });
     let waiters = merged.waiters.into_iter().map(|waiter| v1::Waiter {
-        mode: mode_of(waiter.mode),
+        mode: Some(mode_of(waiter.mode)),
         position: waiter.position,
         owner: waiter.owner,
         session: waiter.session,

@@ -326,7 +326,7 @@ fn steps(attempt: Attempt, deliveries: Deliveries) -> impl Stream<Item = String>
                 Step::Position(position) => {
                     Some((format!("{{\"position\":{position}}}"), Some(attempt)))
                 }
-                Step::Over(result) => Some((last(&attempt, result, &deliveries), None)),
+                Step::Over(result) => Some((last(&attempt, *result, &deliveries), None)),
             }
         }
     })

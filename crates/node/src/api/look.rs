@@ -109,13 +109,12 @@ impl App {
         let of = told
             .iter()
             .map(|entry| (entry.ask.session, entry.ask.request));
-        let labels = match told.is_empty() {
-            true => Vec::new(),
-            false => match self.inspect(Query::Labels(of.collect())).await? {
-                Report::Labels(labels) => labels,
-                _ => Vec::new(),
-            },
-        };
+        let mut labels = Vec::new();
+        if !told.is_empty()
+            && let Report::Labels(known) = self.inspect(Query::Labels(of.collect())).await?
+        {
+            labels = known;
+        }
         let label = |place: usize| labels.get(place).and_then(Option::as_ref);
         let entries = told.iter().enumerate();
         Ok(Local {
@@ -132,7 +131,7 @@ impl App {
         let path = format!("/v1/locks/{}?local=true", encode(name.bytes()));
         let (own, others) = tokio::join!(self.local_lock(name), self.fetch.all::<Local>(&path));
         let (answers, silent) = self.sort(own?, others);
-        let (name, quiet) = (Text(name.bytes().to_vec()), self.quiet(&silent));
+        let (name, quiet) = (Text(name.bytes().to_vec()), quiet(&silent));
         let merged = merge(&self.config.quorums, name, &answers, &quiet);
         Ok(self.whole(merged, &answers, silent))
     }
@@ -204,7 +203,7 @@ impl App {
         let own = self.local_locks(query);
         let (own, others) = tokio::join!(own, self.fetch.all::<LocalPage>(&path));
         let (answers, silent) = self.sort(own?, others);
-        let quiet = self.quiet(&silent);
+        let quiet = quiet(&silent);
         let mut by_name: BTreeMap<Text, Vec<(NodeId, Local)>> = BTreeMap::new();
         let mut last: Option<Text> = None;
         let mut cut = false;
@@ -262,11 +261,6 @@ impl App {
         (answers, silent)
     }
 
-    fn quiet(&self, silent: &[Silent]) -> Vec<NodeId> {
-        let nodes = silent.iter().map(|silent| silent.node);
-        nodes.map(|node| NodeId(node.saturating_sub(1))).collect()
-    }
-
     fn whole<T, A>(&self, what: T, answers: &[(NodeId, A)], silent: Vec<Silent>) -> Whole<T> {
         let heard: Vec<NodeId> = answers.iter().map(|(node, _)| *node).collect();
         Whole {
@@ -275,6 +269,11 @@ impl App {
             silent,
         }
     }
+}
+
+fn quiet(silent: &[Silent]) -> Vec<NodeId> {
+    let nodes = silent.iter().map(|silent| silent.node);
+    nodes.map(|node| NodeId(node.saturating_sub(1))).collect()
 }
 
 /// The owner's label, cut to what a session may carry.

@@ -6,7 +6,7 @@
 //! | `gateway` | takes, renews and releases locks for thin clients |
 //! | `locks`, `path`, `text` | the same over HTTP with JSON |
 //! | `grpc` | the same over gRPC |
-//! | `answer`, `deliver` | times that are true when written; locks whose answer is not written are released |
+//! | `answer`, `deliver` | true times; locks whose answer is not written are released |
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
 //! | `server` | connections and their limits |

@@ -1,4 +1,4 @@
-//! The description of the API in OpenAPI 3.1, kept beside the code and compared with it by tests.
+//! The description of the API in `OpenAPI` 3.1, kept beside the code and compared with it by tests.
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -56,14 +56,14 @@ mod tests {
                         assert!(document.pointer(pointer).is_some(), "{reference}");
                         *references += 1;
                     }
-                    fields
-                        .values()
-                        .for_each(|one| walk(one, document, references));
+                    for one in fields.values() {
+                        walk(one, document, references);
+                    }
                 }
                 Value::Array(values) => {
-                    values
-                        .iter()
-                        .for_each(|one| walk(one, document, references));
+                    for one in values {
+                        walk(one, document, references);
+                    }
                 }
                 _ => {}
             }

@@ -104,6 +104,7 @@ async fn connection(
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         greeted.store(true, Ordering::Relaxed);
         let deliveries = deliveries.clone();
+        let whole = request.version() == hyper::Version::HTTP_2;
         let extensions = request.extensions_mut();
         extensions.insert(Arrived(clock::now().mono));
         extensions.insert(deliveries.clone());
@@ -111,7 +112,7 @@ async fn connection(
         let answer = service.call(request.map(Body::new));
         async move {
             let response: Result<Response, Infallible> = answer.await;
-            response.map(|response| escorted(response, &deliveries))
+            response.map(|response| escorted(response, &deliveries, whole))
         }
     });
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(wire), service));

@@ -128,7 +128,10 @@ impl App {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .filter_map(|digit| char::from_digit(u32::from(digit), 16))
+        .collect()
 }
 
 /// `GET /v1/status`.
@@ -199,6 +202,9 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let status = app.own_status().await;
     app.meters.set_state(&status.state);
+    let breaks = app.driver.counters().closed;
+    let breaks = i64::try_from(breaks).unwrap_or(i64::MAX);
+    app.meters.gateway_breaks.set(breaks);
     let text = app.meters.text();
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let mut response = text.into_response();

@@ -13,14 +13,12 @@ pub(crate) struct Text(pub(crate) Vec<u8>);
 
 impl Serialize for Text {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(&self.0) {
-            Ok(text) => out.serialize_str(text),
-            Err(_) => {
-                let mut map = out.serialize_map(Some(1))?;
-                map.serialize_entry("base64", &STANDARD.encode(&self.0))?;
-                map.end()
-            }
+        if let Ok(text) = std::str::from_utf8(&self.0) {
+            return out.serialize_str(text);
         }
+        let mut map = out.serialize_map(Some(1))?;
+        map.serialize_entry("base64", &STANDARD.encode(&self.0))?;
+        map.end()
     }
 }
 

@@ -119,7 +119,7 @@ fn only_the_handles_of_this_cluster_are_taken() {
     }
     // Another cluster's: the same node with another key.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let node = nodes.nodes[0].as_ref().unwrap();
+    let node = nodes.running[0].as_ref().unwrap();
     let other = Context {
         cluster: nodes.cluster.clone(),
         id: 1,
@@ -151,8 +151,8 @@ fn only_the_handles_of_this_cluster_are_taken() {
 fn without_a_quorum_the_answer_is_503() {
     let mut nodes = Nodes::start(3);
     let held = nodes.lock(1, "a");
-    drop(nodes.nodes[1].take());
-    drop(nodes.nodes[2].take());
+    drop(nodes.running[1].take());
+    drop(nodes.running[2].take());
     let answer = nodes.try_lock(1, "b");
     assert_eq!(
         (answer.status, answer.code()),
@@ -189,7 +189,7 @@ fn a_node_that_stops_says_so() {
     until("it waits", || {
         nodes.get(2, "/v1/locks/a").json["waiters"] != json!([])
     });
-    nodes.nodes[0].as_ref().unwrap().drain_and_stop();
+    nodes.running[0].as_ref().unwrap().drain_and_stop();
     let told = super::harness::Answer::read(&mut waiting);
     assert_eq!((told.status, told.code()), (503, "not_ready"), "{told:?}");
     // What it held for others is kept by others.

@@ -201,3 +201,30 @@ async fn modes_and_the_cluster() {
     let sessions = sessions.into_inner().sessions;
     assert!(sessions.iter().any(|session| session.detached) || sessions.len() < 3);
 }
+
+/// The caller lets no byte of an answer through, and hangs up while its lock is held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_answer_cannot_be_sent_is_released() {
+    let nodes = Nodes::start(3);
+    let url = nodes.cluster.nodes[0].api.clone();
+    let endpoint = Channel::from_shared(url).unwrap();
+    let shut = endpoint.initial_stream_window_size(0);
+    let channel = shut.connect().await.unwrap();
+    let locks = LocksClient::new(channel);
+    for id in [None, Some("named".to_owned())] {
+        let mut mine = locks.clone();
+        let wish = AcquireRequest { id, ..wish("a", 0) };
+        let call = tokio::spawn(async move { mine.acquire(wish).await });
+        until("it is held", || {
+            let shown = nodes.get(2, "/v1/locks/a");
+            shown.json["holders"]
+                .as_array()
+                .is_some_and(|all| all.len() == 1)
+        });
+        assert_eq!(nodes.try_lock(2, "a").code(), "not_acquired");
+        call.abort();
+        let next = nodes.until_free(3, "a");
+        nodes.release(3, &next["handle"]);
+        nodes.release(3, &nodes.until_free(2, "a")["handle"]);
+    }
+}

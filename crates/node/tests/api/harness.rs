@@ -12,12 +12,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longer than anything should take, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// A TTL that no test waits for.
 pub(crate) const LONG_TTL: u64 = 50_000;
 
 pub(crate) struct Nodes {
-    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) running: Vec<Option<Node>>,
     pub(crate) cluster: Cluster,
     pub(crate) key: Key,
     _data: TempDir,
@@ -75,12 +75,12 @@ impl Nodes {
             Some(Node::start(options).unwrap())
         });
         let nodes = Self {
-            nodes: started.collect(),
+            running: started.collect(),
             cluster: cluster.clone(),
             key: key.clone(),
             _data: data,
         };
-        for id in 1..=nodes.nodes.len() {
+        for id in 1..=nodes.running.len() {
             until("the node serves", || nodes.get(id, "/readyz").status == 200);
         }
         nodes

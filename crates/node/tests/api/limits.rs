@@ -9,7 +9,7 @@ use super::harness::{Answer, LONG_TTL, Nodes, call, connect, send, until};
 
 /// A second API of the first node, with limits of its own.
 fn narrow(nodes: &Nodes, limits: ApiLimits) -> ApiHandle {
-    let node = nodes.nodes[0].as_ref().unwrap();
+    let node = nodes.running[0].as_ref().unwrap();
     let context = Context {
         cluster: nodes.cluster.clone(),
         id: 1,

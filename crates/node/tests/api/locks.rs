@@ -211,7 +211,7 @@ fn a_handle_outlives_its_gateway_and_moves_to_other_nodes() {
     }
     assert_eq!(held.len(), 6);
     // The gateway dies, and with it a member of each of these holds.
-    drop(nodes.nodes[0].take());
+    drop(nodes.running[0].take());
     for (place, (name, held)) in held.iter().enumerate() {
         let mut handle = held["handle"].clone();
         for gateway in [2, 3] {

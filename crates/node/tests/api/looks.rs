@@ -30,7 +30,7 @@ fn probes_status_and_description() {
         );
         assert_eq!(node["status"]["state"], "serving");
     }
-    drop(nodes.nodes[2].take());
+    drop(nodes.running[2].take());
     let status = nodes.get(1, "/v1/status");
     assert_eq!(status.json["nodes"][2]["reachable"], false, "{status:?}");
     assert!(status.json["nodes"][2]["why"].is_string());
