@@ -120,6 +120,48 @@ fn a_crashed_node_pauses_and_its_holder_reclaims() {
     assert!(cluster.is_inside(1, 1, "a"));
 }
 
+/// A node that was down while nobody needed it is not looked after; when it is the last that can
+/// help it must be asked all the same.
+#[test]
+fn trouble_that_nobody_looks_after_does_not_keep_a_lock_from_its_last_quorum() {
+    for holding in [false, true] {
+        let mut cluster = Cluster::new(config("majority(5)", &[]), 1);
+        cluster.acquire(0, 1, "a", Mode::Exclusive);
+        cluster.pass(Duration::from_secs(1));
+        let (_, first) = held(&cluster);
+        let spare = (0..5).find(|node| !first.contains(node)).unwrap();
+        // Another lock brings a connection to the spare node.
+        for key in 10..60 {
+            cluster.acquire(0, key, &format!("other {key}"), Mode::Exclusive);
+            cluster.drain();
+            cluster.release(0, key);
+            cluster.drain();
+        }
+        assert!(cluster.wires.link(0, spare).is_some());
+        // Once it knows that those requests have ended, nothing is wanted of it.
+        cluster.pass(Duration::from_secs(1));
+        cluster.crash(spare);
+        cluster.pass(Duration::from_secs(1));
+        cluster.restart(spare);
+        cluster.pass(Duration::from_mins(2));
+        if !holding {
+            cluster.release(0, 1);
+            cluster.drain();
+        }
+        let other = (0..5).find(|node| !first.contains(node) && *node != spare);
+        cluster.crash(other.unwrap());
+        cluster.crash(first[0]);
+        if !holding {
+            cluster.acquire(0, 2, "a", Mode::Exclusive);
+        }
+        cluster.pass(Duration::from_secs(5));
+        let key = if holding { 1 } else { 2 };
+        assert!(cluster.is_inside(0, key, "a"), "holding: {holding}");
+        cluster.pass(Duration::from_secs(20));
+        assert!(cluster.is_inside(0, key, "a"), "holding: {holding}");
+    }
+}
+
 /// A request that reaches its nodes on new connections is answered once all of them is known.
 #[test]
 fn an_attempt_on_a_free_lock_is_not_told_to_wait_by_a_reconnect() {
