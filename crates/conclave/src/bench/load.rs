@@ -47,7 +47,7 @@ impl Load {
             }
             Self::Hot => ("bench/hot".to_owned(), Company::Alone),
             Self::Mix => {
-                let company = if dice % 5 == 0 {
+                let company = if dice.is_multiple_of(5) {
                     Company::Alone
                 } else {
                     Company::Readers

@@ -135,7 +135,7 @@ impl Bench {
         let mut rows: Vec<Row> = Vec::new();
         for round in 0..self.rounds {
             let span = Duration::from_secs_f64(self.seconds);
-            rows.push(self.echo(members, span)?);
+            rows.push(Self::echo(members, span)?);
             for (load, clients, shared) in self.plan() {
                 self.progress(round, load, clients, shared);
                 let row = runtime.block_on(self.one(&local, load, clients, shared));
@@ -143,7 +143,7 @@ impl Bench {
             }
         }
         drop(local);
-        let rows = medians(rows);
+        let rows = medians(&rows);
         self.report(&rows, members)?;
         let broken = rows.iter().any(|row| row.violations > 0);
         if broken {
@@ -212,7 +212,7 @@ impl Bench {
         );
     }
 
-    fn echo(&self, members: usize, span: Duration) -> Result<Row, Failure> {
+    fn echo(members: usize, span: Duration) -> Result<Row, Failure> {
         let times = echo::measure(members, span.min(Duration::from_secs(3)))?;
         let per_s = 1e9 / times.mean().max(1.0);
         Ok(Row {
@@ -389,9 +389,9 @@ impl Row {
 
 /// One row per load and number of clients: the median of each number over the rounds, the sums of
 /// what went wrong, and how far the cycles a second of the rounds lie apart.
-fn medians(rows: Vec<Row>) -> Vec<Row> {
+fn medians(rows: &[Row]) -> Vec<Row> {
     let mut done: Vec<Row> = Vec::new();
-    for row in &rows {
+    for row in rows {
         if done.iter().any(|other| other.key() == row.key()) {
             continue;
         }

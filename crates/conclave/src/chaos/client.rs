@@ -348,10 +348,8 @@ impl Player {
             let endpoint = &self.options.endpoints[(first + turn) % count];
             let url = format!("{endpoint}{path}");
             // A gateway that stands still is given up: a probe does that soon.
-            let patience = match path.ends_with("acquire") {
-                true if !self.options.probe => Duration::from_secs(8),
-                _ => Duration::from_secs(1),
-            };
+            let waits = path.ends_with("acquire") && !self.options.probe;
+            let patience = Duration::from_secs(if waits { 8 } else { 1 });
             match http::post(&url, body, patience).await {
                 Ok(answer) if answer.status != 503 => {
                     return Some((answer.status, answer.json().unwrap_or_default()));

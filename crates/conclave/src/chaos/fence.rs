@@ -128,9 +128,7 @@ mod tests {
         assert_eq!(admit("2\t1\t1\tx\town:2/1\t9"), Some(true));
         assert_eq!(admit("1\t1\t1\tx\town:1/1\t5"), Some(false));
         assert_eq!(admit("nonsense"), None);
-        assert_eq!(
-            resource.log.iter().filter(|byte| **byte == b'\n').count(),
-            3
-        );
+        let log = String::from_utf8(resource.log).unwrap();
+        assert_eq!(log.lines().count(), 3, "{log}");
     }
 }

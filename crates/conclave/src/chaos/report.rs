@@ -124,7 +124,7 @@ impl Report {
         });
         let faults: Vec<Value> = faults.collect();
         let violations = self.verdict.violations.iter();
-        let violations: Vec<String> = violations.map(|found| text(found)).collect();
+        let violations: Vec<String> = violations.map(text).collect();
         json!({
             "entered": self.entries,
             "lost": self.verdict.lost,
@@ -165,7 +165,7 @@ impl Report {
             "{} lost, {} late writes refused by the fence",
             self.verdict.lost, self.verdict.refused
         ))?;
-        let mib = self.bytes as f64 / (1 << 20) as f64;
+        let mib = self.bytes as f64 / 1_048_576.0;
         output::line(format!("{mib:.1} MiB between clients and nodes"))?;
         output::line(format!("checked: {}", self.verdict.checked.join(", ")))?;
         output::line(format!("not checked: {}", self.verdict.left_out.join(", ")))?;

@@ -35,7 +35,7 @@ pub(crate) struct Local {
 }
 
 /// How long nodes may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Local {
     /// Writes the files of a cluster that does not run yet.
