@@ -191,8 +191,7 @@ fn a_retry_with_the_same_id_does_not_exclude_itself() {
 #[test]
 fn a_handle_outlives_its_gateway_and_moves_to_other_nodes() {
     let mut nodes = Nodes::start(5);
-    // Locks that rest on the node that will die. The last node has the largest floor for names it
-    // has not seen: a token above it can move to every other node.
+    // Locks that rest on the node that will die.
     let names = (0..200).map(|number| format!("lock-{number}"));
     let mut held = Vec::new();
     for name in names {
@@ -202,7 +201,7 @@ fn a_handle_outlives_its_gateway_and_moves_to_other_nodes() {
             .as_array()
             .unwrap()
             .clone();
-        if on.contains(&json!(1)) && on.contains(&json!(5)) {
+        if on.contains(&json!(1)) {
             held.push((name, taken));
         }
         if held.len() == 6 {
@@ -212,12 +211,13 @@ fn a_handle_outlives_its_gateway_and_moves_to_other_nodes() {
     assert_eq!(held.len(), 6);
     // The gateway dies, and with it a member of each of these holds.
     drop(nodes.running[0].take());
-    for (place, (name, held)) in held.iter().enumerate() {
+    for (name, held) in &held {
         let mut handle = held["handle"].clone();
         for gateway in [2, 3] {
             let kept = nodes.keep(gateway, &handle);
             assert_eq!(kept.status, 200, "{name}: {kept:?}");
-            assert_eq!(kept.json["token"], held["token"]);
+            // It may grow: the floor of a stand-in may be above it.
+            assert!(kept.json["token"].as_u64() >= held["token"].as_u64());
             handle = kept.json["handle"].clone();
         }
         assert_ne!(handle, held["handle"], "{name} has moved");
@@ -225,11 +225,9 @@ fn a_handle_outlives_its_gateway_and_moves_to_other_nodes() {
         let on = shown.json["holders"][0]["nodes"].as_array().unwrap().len();
         assert!(on >= 3, "{shown:?}");
         assert_eq!(nodes.try_lock(4, name).code(), "not_acquired");
-        // The first handle still releases, at the nodes it knows.
+        // The first handle still releases at the nodes it knows, the last one everywhere.
         assert_eq!(nodes.release(5, &held["handle"]).status, 200);
-        if place % 2 == 0 {
-            assert_eq!(nodes.release(5, &handle).status, 200);
-        }
+        assert_eq!(nodes.release(5, &handle).status, 200);
         nodes.until_free(4, name);
     }
 }

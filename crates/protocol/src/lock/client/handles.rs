@@ -5,8 +5,8 @@
 //! the gateway asks other nodes on the holder's behalf. They count at once if their floor is below
 //! the handle's token: whoever held the lock in between without us knowing would have left a
 //! larger floor at one of them, since its quorum meets the new one outside the nodes that never
-//! let us go. If a floor is not below it, which most often only means that the node is busy, a
-//! larger token is registered at all of them first, and the new handle carries it: should anybody
+//! let us go. If a floor is not below it, which most often only means that the node is busy, and
+//! some node still knows the handle, a larger token is registered at all of them first, and the new handle carries it: should anybody
 //! have been inside meanwhile, the handle came after its deadline, its holder counts the lock as
 //! lost, and the new token is larger than that of whoever was inside.
 
@@ -358,7 +358,12 @@ impl LockClient {
         let (floor, limit) = new.fold((Token(0), Token(u64::MAX)), |(floor, limit), grant| {
             (floor.max(grant.floor), limit.min(grant.limit))
         });
-        if floor >= token {
+        // Where no node of the handle knows it any more its time is over, whatever the floors say.
+        let held = request.members.iter().any(confirmed);
+        if floor >= token && !held {
+            let key = request.key;
+            self.fail(key, Ended::NotHeld, out);
+        } else if floor >= token {
             let Some(raise) = floor.0.checked_add(1) else {
                 let key = request.key;
                 self.fail(key, Ended::NotHeld, out);
