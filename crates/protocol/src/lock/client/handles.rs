@@ -6,9 +6,10 @@
 //! the handle's token: whoever held the lock in between without us knowing would have left a
 //! larger floor at one of them, since its quorum meets the new one outside the nodes that never
 //! let us go. If a floor is not below it, which most often only means that the node is busy, and
-//! some node still knows the handle, a larger token is registered at all of them first, and the new handle carries it: should anybody
-//! have been inside meanwhile, the handle came after its deadline, its holder counts the lock as
-//! lost, and the new token is larger than that of whoever was inside.
+//! some node still knows the handle, a larger token is registered at all of them first, and the
+//! new handle carries it: should anybody have been inside meanwhile, the handle came after its
+//! deadline, its holder counts the lock as lost, and the new token is larger than that of whoever
+//! was inside.
 
 use conclave_quorum::{NodeSet, pick};
 
