@@ -1,8 +1,8 @@
 //! Checks what real processes did, with the checkers of the simulator.
 //!
 //! Nodes write a line for every grant and its end, clients for every acquisition, the resource for
-//! every use ([`line`]). [`check`] puts the lines of all files in the order of their times, turns
-//! them into facts and tells them to the checkers of [`crate::invariants`], which look at a state
+//! every use ([`mod@line`]). [`check`] puts the lines of all files in the order of their times,
+//! turns them into facts and tells them to the checkers of [`crate::invariants`], which look at a state
 //! rebuilt from the lines instead of a world.
 //!
 //! All processes run on one machine and read one clock, so the order of times is the order of
