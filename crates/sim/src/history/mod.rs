@@ -2,8 +2,8 @@
 //!
 //! Nodes write a line for every grant and its end, clients for every acquisition, the resource for
 //! every use ([`mod@line`]). [`check`] puts the lines of all files in the order of their times,
-//! turns them into facts and tells them to the checkers of [`crate::invariants`], which look at a state
-//! rebuilt from the lines instead of a world.
+//! turns them into facts and tells them to the checkers of [`crate::invariants`], which look at a
+//! state rebuilt from the lines instead of a world.
 //!
 //! All processes run on one machine and read one clock, so the order of times is the order of
 //! causes: a node's line is older than the message that it explains, and a client's line is
