@@ -15,8 +15,8 @@ use super::{PROBES, Stage};
 use crate::cli::Failure;
 use crate::output;
 
-/// After a fault has ended its effects are still looked at for so long.
-const AFTERMATH_NS: u64 = 1_500_000_000;
+/// A probe's last acquisition may lie so long before the fault that then keeps it waiting.
+const CYCLE_NS: u64 = 20_000_000;
 
 /// What a run has shown.
 pub(super) struct Report {
@@ -71,9 +71,7 @@ impl Report {
         kinds.dedup();
         let toll = |fault: Fault| {
             let spans = marks.iter().filter(|(of, ..)| *of == fault);
-            let spans: Vec<(u64, u64)> = spans
-                .map(|(_, from, to)| (*from, to + AFTERMATH_NS))
-                .collect();
+            let spans: Vec<(u64, u64)> = spans.map(|(_, from, to)| (*from, *to)).collect();
             let pause = entered.iter().map(|(kind, times)| {
                 let pauses = spans.iter().map(|span| longest(times, *span));
                 (*kind, pauses.max().unwrap_or(0))
@@ -181,20 +179,12 @@ fn text(violation: &Violation) -> String {
     format!("{property} at {} ns: {what}", at.0)
 }
 
-/// The longest time without an acquisition that touches this span.
+/// The longest time without an acquisition that began in this span. One that began before belongs
+/// to an earlier fault.
 fn longest(times: &[u64], (from, to): (u64, u64)) -> u64 {
-    let mut last = None;
-    let mut longest = 0;
-    for &at in times {
-        if let Some(last) = last
-            && at > from
-            && last < to
-        {
-            longest = longest.max(at - last);
-        }
-        last = Some(at);
-    }
-    longest
+    let pairs = times.windows(2).map(|pair| (pair[0], pair[1]));
+    let begun = pairs.filter(|(last, _)| last + CYCLE_NS >= from && *last <= to);
+    begun.map(|(last, at)| at - last).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -202,11 +192,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_counts_where_it_touches_the_fault() {
-        let times = [0, 10, 50, 60, 200];
-        assert_eq!(longest(&times, (20, 30)), 40);
-        assert_eq!(longest(&times, (55, 58)), 10);
-        assert_eq!(longest(&times, (0, 300)), 140);
-        assert_eq!(longest(&[], (0, 300)), 0);
+    fn a_pause_belongs_to_the_fault_that_it_began_in() {
+        let times = [0, 100, 500, 600, 2000].map(|millis| millis * 1_000_000);
+        let span = |from: u64, to: u64| (from * 1_000_000, to * 1_000_000);
+        assert_eq!(longest(&times, span(110, 120)), 400_000_000);
+        assert_eq!(longest(&times, span(490, 510)), 100_000_000);
+        assert_eq!(longest(&times, span(550, 700)), 1_400_000_000);
+        assert_eq!(longest(&times, span(700, 900)), 0, "it began before");
+        assert_eq!(longest(&[], span(0, 300)), 0);
     }
 }
