@@ -75,7 +75,7 @@ pub(crate) struct Run {
     /// The TTL of their locks
     #[arg(long, value_name = "SPAN", default_value = "2s")]
     ttl: Span,
-    /// How long the faults go on
+    /// How long the faults go on; every kind comes once at least
     #[arg(long, value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -118,8 +118,8 @@ impl Run {
         let mut rng = Prng::new(self.seed);
         let mut marks = Vec::new();
         let mut turn = 0;
-        while clock::now().mono < end {
-            // Every fault once, then by chance.
+        while clock::now().mono < end || turn < self.faults.len() {
+            // Every fault once, however long that takes, then by chance.
             let fault = match self.faults.get(turn) {
                 Some(fault) => *fault,
                 None => self.faults[rng.below(self.faults.len())],
