@@ -50,6 +50,8 @@ pub(super) struct Link {
     pub(super) to_note: BTreeSet<Ref>,
     /// Ended requests, with the heartbeat whose answer says that the node knows.
     done: VecDeque<(u64, Finished)>,
+    /// How often each request stands there: thousands may leave a node at once.
+    left: BTreeMap<Ref, u32>,
     /// What is said once the connection is open.
     outbox: Vec<Message>,
     pub(super) rtt: Duration,
@@ -77,6 +79,7 @@ impl Link {
             requests: BTreeSet::new(),
             to_note: BTreeSet::new(),
             done: VecDeque::new(),
+            left: BTreeMap::new(),
             outbox: Vec::new(),
             rtt: Duration::ZERO,
             suspect: false,
@@ -89,15 +92,33 @@ impl Link {
 
     /// Whether the node may not have heard yet that this request left it.
     pub(super) fn just_left(&self, reference: Ref) -> bool {
-        let mut done = self.done.iter();
-        done.any(|(_, left)| (left.session, left.request) == reference)
+        self.left.contains_key(&reference)
     }
 
     /// The node knows that an earlier round of this request ended.
     pub(super) fn forget_done(&mut self, reference: Ref) {
-        if !self.done.is_empty() {
+        if self.left.remove(&reference).is_some() {
             self.done
                 .retain(|(_, done)| (done.session, done.request) != reference);
+        }
+    }
+
+    fn push_done(&mut self, beat: u64, finished: Finished) {
+        let reference = (finished.session, finished.request);
+        *self.left.entry(reference).or_default() += 1;
+        self.done.push_back((beat, finished));
+    }
+
+    fn pop_done(&mut self) {
+        let Some((_, done)) = self.done.pop_front() else {
+            return;
+        };
+        let reference = (done.session, done.request);
+        if let Some(count) = self.left.get_mut(&reference) {
+            *count -= 1;
+            if *count == 0 {
+                self.left.remove(&reference);
+            }
         }
     }
 
@@ -130,9 +151,8 @@ impl Link {
     }
 
     /// Whether the node is being told that a request is over.
-    pub(super) fn tells_end(&self, (session, request): Ref) -> bool {
-        let mut done = self.done.iter();
-        done.any(|(_, done)| done.session == session && done.request == request)
+    pub(super) fn tells_end(&self, reference: Ref) -> bool {
+        self.left.contains_key(&reference)
     }
 
     /// Whether the node is known to know a session on this connection.
@@ -568,7 +588,7 @@ impl LockClient {
             (link.rtt * 7 + sample) / 8
         };
         while link.done.front().is_some_and(|(number, _)| *number <= beat) {
-            link.done.pop_front();
+            link.pop_done();
         }
         for grant in noted {
             self.noted(node, *grant, out);
@@ -715,9 +735,9 @@ impl LockClient {
             request,
             token,
         };
-        link.done.push_back((link.last_beat + 1, finished));
+        link.push_done(link.last_beat + 1, finished);
         if link.done.len() > max {
-            link.done.pop_front();
+            link.pop_done();
         }
         let done = Message::Done {
             session,
