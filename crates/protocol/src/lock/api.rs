@@ -134,6 +134,9 @@ pub enum ClientInput {
     Acquire(Key, Acquire),
     /// Take several locks, all or none.
     AcquireAll(Key, Vec<Acquire>),
+    /// Take the first of several locks that is granted, never two. One is tried first; only if
+    /// somebody is in the way are all asked for. The earliest deadline counts.
+    AcquireAny(Key, Vec<Acquire>),
     /// Stop waiting. It ends with [`Ended::Cancelled`], or it entered just before.
     Cancel(Key),
     /// Leave a lock, or all locks taken together.
