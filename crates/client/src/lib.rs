@@ -42,11 +42,11 @@ pub mod semaphore;
 
 pub use client::{Builder, Client, default_owner};
 pub use conclave_protocol::id::{Name, NodeId, Token};
-pub use conclave_protocol::lock::{Group, Mode, Refusal};
+pub use conclave_protocol::lock::{Group, Mode, NodeHealth, Refusal};
 pub use conclave_wire::Cluster;
 pub use error::{AcquireError, ConnectError, LostError};
 pub use guard::{Guard, GuardSet, Holding, SlotGuard};
-pub use request::{Granted, LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
+pub use request::{LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
 
 /// The check at the resource that a lock protects: it refuses a holder once a later conflicting
 /// one was admitted.

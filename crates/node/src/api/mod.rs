@@ -25,6 +25,7 @@ mod server;
 mod status;
 mod text;
 mod views;
+mod why;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

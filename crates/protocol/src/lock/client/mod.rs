@@ -1,7 +1,7 @@
 //! The client's machine: all requesters of one process, with its sessions and its connections.
 //!
 //! Getters: [`LockClient::id`], [`LockClient::held_until`], [`LockClient::held`],
-//! [`LockClient::live`], [`LockClient::knows`]. Inputs: [`Machine::handle`]. Outputs:
+//! [`LockClient::live`], [`LockClient::knows`], [`LockClient::nodes`]. Inputs: [`Machine::handle`]. Outputs:
 //! [`ClientEffects`].
 //!
 //! What it guarantees, if the nodes keep their promises:
@@ -13,6 +13,7 @@
 
 mod answers;
 mod canon;
+mod choice;
 mod grants;
 mod handles;
 mod hold;
@@ -61,6 +62,8 @@ pub struct LockClient {
     jobs: Table<Key, Job>,
     /// First quorums by the seed of the lock's name and the mode's family.
     picks: Table<(u64, usize), Arc<[NodeId]>>,
+    /// How far the nodes are, as far as round trips were measured.
+    distances: choice::Distances,
     /// Requests that wait for a first word from any node.
     starting: Vec<u32>,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
@@ -78,9 +81,10 @@ enum Timer {
 impl LockClient {
     /// A client. `seed` gives it its session ids and spreads its hash tables.
     pub fn new(config: Arc<Config>, id: ClientId, seed: u64) -> Self {
+        let nodes = config.quorums.nodes();
         Self {
-            links: vec![None; config.quorums.nodes()],
-            clocks: vec![None; config.quorums.nodes()],
+            links: vec![None; nodes],
+            clocks: vec![None; nodes],
             config,
             id,
             owner: Arc::from(""),
@@ -92,6 +96,7 @@ impl LockClient {
             by_ref: Table::new(seed),
             jobs: Table::new(seed),
             picks: Table::new(seed),
+            distances: choice::Distances::unknown(nodes),
             starting: Vec::new(),
             timers: BinaryHeap::new(),
             last_request: RequestNo(0),
