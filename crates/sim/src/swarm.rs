@@ -48,13 +48,13 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
         options.any = one(&mut rng, &[0.0, 0.0, 0.1, 0.5]);
         options.choice = one(&mut rng, &[Choice::Shared, Choice::Shared, Choice::Near]);
         // Links must still live through a round trip.
-        if matches!(
+        let quick = matches!(
             options.latency,
             Latency::Constant(_) | Latency::Uniform(200_000, _)
-        ) {
-            options.regions = one(&mut rng, &[1, 1, 2, 3]);
-            options.far = one(&mut rng, &[1.0, 5.0]);
-            options.slow = one(&mut rng, &[1.0, 1.0, 8.0]);
+        );
+        if quick && options.spread <= 1.0 {
+            options.regions = one(&mut rng, &[1, 2, 3]);
+            (options.far, options.slow) = one(&mut rng, &[(5.0, 1.0), (1.0, 8.0)]);
         }
     }
     options
