@@ -21,6 +21,7 @@ mod place;
 mod registry;
 mod serve;
 mod settings;
+pub(crate) mod shape;
 mod signals;
 pub(crate) mod up;
 pub(crate) mod usage;
