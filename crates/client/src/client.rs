@@ -7,10 +7,13 @@ use std::time::Duration;
 use conclave_protocol::id::Name;
 use conclave_wire::Cluster;
 
+use crate::acquire::Want;
 use crate::discover::{DiscoverError, discover};
 use crate::driver::Driver;
+use crate::error::AcquireError;
 use crate::error::ConnectError;
-use crate::request::{LockAllRequest, LockRequest};
+use crate::request::{LockAllRequest, LockRequest, SlotRequest};
+use crate::semaphore::slot_names;
 
 /// How long a hold outlives contact with the nodes unless the caller says otherwise.
 const TTL: Duration = Duration::from_secs(10);
@@ -40,7 +43,8 @@ impl Client {
 
     /// Asks for a lock: exclusive unless said otherwise, with a TTL of ten seconds.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> LockRequest {
-        LockRequest::new(self.driver.clone(), Name::new(name), self.ttl())
+        let names = vec![Name::new(name)];
+        LockRequest::new(self.driver.clone(), names, Want::One, self.ttl())
     }
 
     /// Asks for several locks together, all or none. Callers that hold nothing else never wait
@@ -51,7 +55,25 @@ impl Client {
         I::Item: AsRef<[u8]>,
     {
         let names = names.into_iter().map(Name::new);
-        LockAllRequest::new(self.driver.clone(), names.collect(), self.ttl())
+        let names = names.collect();
+        LockAllRequest::new(self.driver.clone(), names, Want::All, self.ttl())
+    }
+
+    /// Asks for one of the `slots` (1 to 64) of a semaphore: never are more than so many inside.
+    /// All callers must name the same number of slots. The slots are the exclusive locks
+    /// `NAME~1`, `NAME~2` and so on; the guard tells which one was taken.
+    ///
+    /// A free slot costs one request. Whoever finds the slot that it tries first taken asks for
+    /// all at once, and waits in all queues in the order of its asking.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, slots: u32) -> SlotRequest {
+        let max = self.driver.config().limits.together;
+        let fits = (1..=max).contains(&(slots as usize));
+        let names = slot_names(name.as_ref(), if fits { slots } else { 0 });
+        let request = SlotRequest::new(self.driver.clone(), names, Want::Any, self.ttl());
+        if fits {
+            return request;
+        }
+        request.refused(AcquireError::Slots { asked: slots, max })
     }
 
     fn ttl(&self) -> Duration {

@@ -26,7 +26,7 @@
 //!
 //! Locks are **not re-entrant**: whoever holds a lock exclusively and asks for it again waits for
 //! itself. Tasks that share a [`Client`] exclude each other like any others. Where a guard is at
-//! hand, [`LockRequest::while_holding`] turns that mistake into an error.
+//! hand, [`Request::while_holding`] turns that mistake into an error.
 //!
 //! Dropping the future of any call cancels it: a lock that came in just then is given back.
 
@@ -38,14 +38,15 @@ pub mod driver;
 mod error;
 mod guard;
 mod request;
+pub mod semaphore;
 
 pub use client::{Builder, Client, default_owner};
 pub use conclave_protocol::id::{Name, NodeId, Token};
 pub use conclave_protocol::lock::{Group, Mode, Refusal};
 pub use conclave_wire::Cluster;
 pub use error::{AcquireError, ConnectError, LostError};
-pub use guard::{Guard, GuardSet, Holding};
-pub use request::{LockAllRequest, LockRequest};
+pub use guard::{Guard, GuardSet, Holding, SlotGuard};
+pub use request::{Granted, LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
 
 /// The check at the resource that a lock protects: it refuses a holder once a later conflicting
 /// one was admitted.

@@ -43,6 +43,8 @@ pub enum Work {
     Acquire(Acquire),
     /// Take several locks, all or none.
     AcquireAll(Vec<Acquire>),
+    /// Take any one of several locks.
+    AcquireAny(Vec<Acquire>),
     /// Renew a handle.
     Keep(Box<Handle>),
     /// Release a handle.
@@ -101,7 +103,7 @@ impl Driver {
     /// Begins a piece of work. Nothing blocks; the machine is told at once.
     pub fn begin(&self, work: Work) -> Job {
         let kind = match work {
-            Work::Acquire(_) | Work::AcquireAll(_) => Kind::Take,
+            Work::Acquire(_) | Work::AcquireAll(_) | Work::AcquireAny(_) => Kind::Take,
             Work::Keep(_) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
         let key = self.owned.shared.with(|core| {
@@ -114,6 +116,7 @@ impl Driver {
                 core.step(match work {
                     Work::Acquire(wish) => ClientInput::Acquire(key, wish),
                     Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
+                    Work::AcquireAny(wishes) => ClientInput::AcquireAny(key, wishes),
                     Work::Keep(handle) => ClientInput::Keep(key, handle),
                     Work::Finish(handle) => ClientInput::Finish(key, handle),
                     Work::Abandon(handle) => ClientInput::Abandon(key, handle),

@@ -20,7 +20,7 @@ mod serial_tests;
 
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
-    NodeEffects, NodeEvent, NodeInput, SessionView, To,
+    NodeEffects, NodeEvent, NodeInput, Reason, SessionView, To, Why,
 };
 pub use canon::Canon;
 pub use client::LockClient;

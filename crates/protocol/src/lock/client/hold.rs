@@ -156,7 +156,7 @@ impl LockClient {
         });
         self.rearm(place);
         self.leave_troubled(place, out);
-        self.entered_one(key, out);
+        self.entered_one(key, place, out);
     }
 
     /// Says ENTERED: at once if others wait to read it or the hold lives on without us,

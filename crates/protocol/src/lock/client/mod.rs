@@ -38,7 +38,7 @@ use crate::machine::Machine;
 use crate::table::{Slab, Table};
 use crate::time::{Instant, Now, Wake, Wall};
 
-use jobs::Job;
+use jobs::{Job, Want};
 use link::Link;
 use moves::Moves;
 use request::Requester;
@@ -239,8 +239,9 @@ impl Machine for LockClient {
             ClientInput::Closed(node, conn) => self.closed(node, conn, out),
             ClientInput::Receive(node, conn, message) => self.receive(node, conn, message, out),
             ClientInput::Wake => self.wake(out),
-            ClientInput::Acquire(key, wish) => self.acquire(key, vec![wish], false, out),
-            ClientInput::AcquireAll(key, wishes) => self.acquire(key, wishes, true, out),
+            ClientInput::Acquire(key, wish) => self.acquire(key, vec![wish], Want::One, out),
+            ClientInput::AcquireAll(key, wishes) => self.acquire(key, wishes, Want::All, out),
+            ClientInput::AcquireAny(key, wishes) => self.acquire(key, wishes, Want::Any, out),
             ClientInput::Cancel(key) => self.cancel(key, out),
             ClientInput::Release(key) => self.release(key, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),

@@ -477,13 +477,12 @@ impl LockClient {
             return;
         }
         request.armed = None;
-        let key = request.key;
         let outside = matches!(
             request.phase,
             Phase::Starting | Phase::Trying | Phase::Raising { .. }
         );
         if outside && request.deadline.is_some_and(|deadline| deadline <= now) {
-            self.fail(key, Ended::TimedOut, out);
+            self.fail_one(place, Ended::TimedOut, out);
             return;
         }
         if matches!(request.phase, Phase::Inside(_)) {
@@ -599,9 +598,8 @@ impl LockClient {
         });
         let known = |node: &usize| request.member(NodeId::at(*node)).is_some();
         let new: Vec<usize> = quorum.iter().filter(|node| !known(node)).collect();
-        let key = request.key;
         if !reachable && let Some(why) = refusal {
-            self.fail(key, Ended::Refused(why), out);
+            self.fail_one(place, Ended::Refused(why), out);
             return;
         }
         for node in new {

@@ -183,6 +183,7 @@ impl LockNode {
             named: stored.named,
             inquired: false,
             entered: stored.entered,
+            since: self.now.mono,
         });
         if let Some(kept) = self.sessions.get_mut(session) {
             kept.entered |= stored.entered;
