@@ -282,6 +282,7 @@ pub fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::Finished => "finished",
         Refusal::NoHandles => "no_handles",
         Refusal::Unfit => "unfit",
+        Refusal::WatchLimit => "watch_limit",
     }
 }
 
@@ -337,7 +338,7 @@ impl Book<'_> {
 }
 
 /// The kinds of messages, in the order of [`number`].
-const KINDS: [&str; 29] = [
+const KINDS: [&str; 33] = [
     "HELLO",
     "RESUME",
     "OPEN",
@@ -367,6 +368,10 @@ const KINDS: [&str; 29] = [
     "ALIVE",
     "TRAVEL",
     "CARRIED",
+    "WATCH",
+    "UNWATCH",
+    "SEEN",
+    "WATCHED",
 ];
 
 /// The place of a message's kind in [`KINDS`].
@@ -402,6 +407,10 @@ fn number(message: &Message) -> usize {
         Message::Alive { .. } => 26,
         Message::Travel(_) => 27,
         Message::Carried { .. } => 28,
+        Message::Watch { .. } => 29,
+        Message::Unwatch { .. } => 30,
+        Message::Seen { .. } => 31,
+        Message::Watched(_) => 32,
     }
 }
 

@@ -9,7 +9,7 @@ use conclave_quorum::measure::{load::load, quiet};
 use crate::options::{Options, OptionsError};
 
 /// The kinds of messages, in the order in which they are counted.
-const KINDS: [&str; 29] = [
+const KINDS: [&str; 33] = [
     "HELLO",
     "RESUME",
     "OPEN",
@@ -39,12 +39,20 @@ const KINDS: [&str; 29] = [
     "TRAVEL",
     "CARRIED",
     "ALIVE",
+    "WATCH",
+    "UNWATCH",
+    "SEEN",
+    "WATCHED",
 ];
 
 /// Kinds that keep connections, sessions and nodes, and tell positions: counted apart from the
 /// messages of an entry.
-const APART: [&str; 12] = [
+const APART: [&str; 16] = [
     "ALIVE",
+    "WATCH",
+    "UNWATCH",
+    "SEEN",
+    "WATCHED",
     "HELLO",
     "RESUME",
     "OPEN",
@@ -89,6 +97,10 @@ fn kind_place(message: &Message) -> usize {
         Message::Travel(_) => 26,
         Message::Carried { .. } => 27,
         Message::Alive { .. } => 28,
+        Message::Watch { .. } => 29,
+        Message::Unwatch { .. } => 30,
+        Message::Seen { .. } => 31,
+        Message::Watched(_) => 32,
     }
 }
 

@@ -42,6 +42,9 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
     }
     if let Some(plant) = plant {
         bias(&mut options, plant, &mut rng);
+    } else {
+        // A watch would show the tokens that a planted bug spoils; it is not to be found by that.
+        options.watchers = one(&mut rng, &[0, 1, 3]);
     }
     options
 }
@@ -201,6 +204,11 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.late = 0.9;
         }
         Plant::SilentExpiry => options.expire = 8.0,
+        Plant::WatchForgets => {
+            options.watchers = 3;
+            options.stall = 20.0;
+            options.client_crash = 3.0;
+        }
         Plant::YieldInside | Plant::NoRequestOnLocked => {
             options.hot = 0.5;
             options.cancel = 0.4;

@@ -23,6 +23,7 @@ fn symptoms(plant: Plant) -> &'static [&'static str] {
         | Plant::MigrateWithoutFloor => &["token-order", "admission"],
         Plant::SilentExpiry | Plant::FailedRule | Plant::FinishedMark => &["no-forgotten"],
         Plant::LiteralRefill => &["max-inside"],
+        Plant::WatchForgets => &["watch"],
         Plant::NoRequestOnLocked => &["grounded", "structure", "exclusion", "token-order"],
         Plant::NoConnCheck => &["structure", "lost-in-time", "exclusion", "no-forgotten"],
         Plant::YieldInside

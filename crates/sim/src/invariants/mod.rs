@@ -11,6 +11,7 @@
 //! | [`LostInTime`] | a loss is known before the node grants again | Gray and Cheriton 1989 |
 //! | [`NoForgotten`] | once faults have ended every request ends | Maekawa 1985 |
 //! | [`Memory`] | nodes keep only what is live | own |
+//! | [`Watching`] | a watch never goes back and invents nothing | own |
 //! | [`Structure`] | the invariants of the arbiter's state | Joung 2003, 4 |
 //!
 //! The checkers of one run share a [`Book`] of grants and holds. [`Grounded`] keeps it and must be
@@ -30,6 +31,7 @@ mod memory;
 mod no_forgotten;
 mod structure;
 mod token_order;
+mod watch;
 
 use std::sync::Arc;
 
@@ -46,6 +48,7 @@ pub use memory::Memory;
 pub use no_forgotten::NoForgotten;
 pub use structure::Structure;
 pub use token_order::TokenOrder;
+pub use watch::Watching;
 
 use crate::fact::Checker;
 
@@ -69,6 +72,7 @@ pub fn all_within(config: &Arc<Config>, kept: [usize; 4]) -> Vec<Box<dyn Checker
         Box::new(Bypass::new(book.clone(), config.clone())),
         Box::new(Memory::new(book.clone(), kept, Memory::grace(config))),
         Box::new(NoForgotten::new(book)),
+        Box::new(Watching::new()),
     ]
 }
 
