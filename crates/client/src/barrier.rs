@@ -134,7 +134,10 @@ impl Barrier {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut party = Party::new(&guard);
+        let mut party = Party::new(match guard.group() {
+            Group::Request(session, request) => Some((session, request)),
+            _ => None,
+        });
         let lost = guard.lost();
         tokio::pin!(lost);
         let far = Duration::from_hours(24 * 365);
@@ -178,11 +181,7 @@ struct Party {
 }
 
 impl Party {
-    fn new(guard: &Guard) -> Self {
-        let me = match guard.group() {
-            Group::Request(session, request) => Some((session, request)),
-            _ => None,
-        };
+    fn new(me: Option<Id>) -> Self {
         Self {
             me,
             current: None,
@@ -283,4 +282,195 @@ fn mark(set: &Set) -> String {
     }
     let (one, two) = (Name::new(&text), Name::new(format!("{text}.")));
     format!("{:016x}{:016x}", one.seed(), two.seed())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use conclave_protocol::Wall;
+    use conclave_protocol::id::Token;
+
+    use super::*;
+
+    const PARTIES: u32 = 3;
+
+    /// A small source of chance.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, below: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 % below as u64) as usize
+        }
+    }
+
+    /// A party, with what it sees: of each slot some state of its past, never an older one.
+    struct Actor {
+        id: Id,
+        slot: u32,
+        party: Party,
+        seen: BTreeMap<u32, usize>,
+        gone: bool,
+    }
+
+    /// Slots with all states they ever had, and everything that was ever said.
+    #[derive(Default)]
+    struct World {
+        slots: BTreeMap<u32, Vec<Option<Holder>>>,
+        actors: Vec<Actor>,
+        said: BTreeSet<(Id, String)>,
+        passed: BTreeMap<Id, Set>,
+        last: u64,
+        deaths: u32,
+    }
+
+    fn holder(id: Id, note: &str) -> Holder {
+        Holder {
+            session: id.0,
+            request: id.1,
+            group: Group::Request(id.0, id.1),
+            token: Token(1),
+            asked: Wall(0),
+            owner: "".into(),
+            note: Some(note.as_bytes().into()),
+            edition: 0,
+        }
+    }
+
+    impl World {
+        fn now(&self, slot: u32) -> Option<&Holder> {
+            self.slots.get(&slot)?.last()?.as_ref()
+        }
+
+        fn set(&mut self, slot: u32, state: Option<Holder>) {
+            self.slots
+                .entry(slot)
+                .or_insert_with(|| vec![None])
+                .push(state);
+        }
+
+        fn arrive(&mut self) {
+            let free = (1..=PARTIES).find(|slot| self.now(*slot).is_none());
+            let Some(slot) = free else { return };
+            self.last += 1;
+            let id = (SessionId(1), RequestNo(self.last));
+            self.set(slot, Some(holder(id, "here")));
+            self.actors.push(Actor {
+                id,
+                slot,
+                party: Party::new(Some(id)),
+                seen: BTreeMap::new(),
+                gone: false,
+            });
+        }
+
+        fn leave(&mut self, actor: usize) {
+            let slot = self.actors[actor].slot;
+            self.actors[actor].gone = true;
+            self.set(slot, None);
+        }
+
+        /// One party sees a little more of one slot and does what follows.
+        fn step(&mut self, index: usize, dice: &mut Dice) {
+            let slot = dice.roll(PARTIES as usize) as u32 + 1;
+            let states = self.slots.get(&slot).map_or(0, Vec::len);
+            let actor = &mut self.actors[index];
+            let seen = actor.seen.entry(slot).or_default();
+            if *seen + 1 < states {
+                *seen += 1 + dice.roll(states - *seen - 1);
+            }
+            let view = |slot: &u32| {
+                let states = self.slots.get(slot)?;
+                let seen = actor.seen.get(slot).copied().unwrap_or(0);
+                states.get(seen)?.clone()
+            };
+            let view = (1..=PARTIES).filter_map(|slot| Some((slot, view(&slot)?)));
+            let view: BTreeMap<u32, Holder> = view.collect();
+            let before = actor.party.says();
+            let full = view.len() == PARTIES as usize;
+            let leaves = actor.party.step(&view, full);
+            let (id, slot, says) = (actor.id, actor.slot, actor.party.says());
+            let passed = actor.party.passed.clone();
+            if says != before {
+                self.said.insert((id, says.clone()));
+                self.set(slot, Some(holder(id, &says)));
+            }
+            if let Some(set) = passed {
+                self.check(id, &set);
+            }
+            if leaves {
+                // As long as nobody dies, nobody is left behind.
+                let set = &self.passed[&id];
+                let all = set.values().all(|member| self.passed.contains_key(member));
+                assert!(all || self.deaths > 0, "{id:?} left too early");
+                self.leave(index);
+            }
+        }
+
+        /// Whoever passes does so with as many others, who all said that they go with it.
+        fn check(&mut self, id: Id, set: &Set) {
+            let known = self.passed.entry(id).or_insert_with(|| set.clone());
+            assert_eq!(known, set, "it passes once");
+            let members: BTreeSet<Id> = set.values().copied().collect();
+            assert_eq!(members.len(), PARTIES as usize);
+            assert!(members.contains(&id));
+            let go = format!("go {}", mark(set));
+            let done = format!("done {}", mark(set));
+            for member in &members {
+                let says = |what: &String| self.said.contains(&(*member, what.clone()));
+                assert!(says(&go) || says(&done), "{member:?} never agreed");
+                let other = self.passed.get(member);
+                assert!(other.is_none_or(|other| other == set), "two sets pass");
+            }
+        }
+    }
+
+    #[test]
+    fn parties_pass_together_whatever_they_see_late_and_whoever_dies() {
+        let (mut passes, mut deaths) = (0, 0);
+        for seed in 1..=60 {
+            let mut dice = Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+            let mut world = World::default();
+            let deadly = dice.roll(3) > 0;
+            for _ in 0..600 {
+                if dice.roll(12) == 0 {
+                    world.arrive();
+                }
+                let alive: Vec<usize> = (0..world.actors.len())
+                    .filter(|actor| !world.actors[*actor].gone)
+                    .collect();
+                if alive.is_empty() {
+                    continue;
+                }
+                let one = alive[dice.roll(alive.len())];
+                if deadly && dice.roll(60) == 0 {
+                    deaths += 1;
+                    world.deaths += 1;
+                    world.leave(one);
+                } else {
+                    world.step(one, &mut dice);
+                }
+            }
+            // Nobody dies any more: everyone who passed ends, and no full house waits for ever.
+            let before = world.passed.len();
+            for _ in 0..20_000 {
+                world.arrive();
+                let alive: Vec<usize> = (0..world.actors.len())
+                    .filter(|actor| !world.actors[*actor].gone)
+                    .collect();
+                let one = alive[dice.roll(alive.len())];
+                world.step(one, &mut dice);
+                if world.passed.len() > before + 30 {
+                    break;
+                }
+            }
+            let more = world.passed.len() - before;
+            assert!(more > 30, "seed {seed}: {more} went on");
+            passes += world.passed.len();
+        }
+        assert!(passes > 1000 && deaths > 50, "{passes} {deaths}");
+    }
 }
