@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::id::Name;
+use conclave_protocol::lock::Watch as What;
 use conclave_wire::Cluster;
 
 use crate::acquire::Want;
+use crate::barrier::Barrier;
 use crate::discover::{DiscoverError, discover};
 use crate::driver::Driver;
-use crate::error::AcquireError;
-use crate::error::ConnectError;
+use crate::elect::{Election, Observer};
+use crate::error::{AcquireError, ConnectError};
+use crate::latch::Latch;
 use crate::request::{LockAllRequest, LockRequest, SlotRequest};
 use crate::semaphore::slot_names;
+use crate::watch::{PrefixWatch, Watch};
 
 /// How long a hold outlives contact with the nodes unless the caller says otherwise.
 const TTL: Duration = Duration::from_secs(10);
@@ -74,6 +78,40 @@ impl Client {
             return request;
         }
         request.refused(AcquireError::Slots { asked: slots, max })
+    }
+
+    /// Watches a lock: who is inside and how many wait, now and on every change.
+    pub fn watch(&self, name: impl AsRef<[u8]>) -> Watch {
+        let what = What::Name(Name::new(name));
+        Watch::new(self.driver.clone(), what)
+    }
+
+    /// Watches all locks whose names begin so.
+    pub fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> PrefixWatch {
+        let what = What::Prefix(prefix.as_ref().into());
+        PrefixWatch::new(self.driver.clone(), what)
+    }
+
+    /// Stands for election: whoever holds the lock of this name leads.
+    pub fn elect(&self, name: impl AsRef<[u8]>) -> Election {
+        let limit = self.driver.config().limits.note_bytes;
+        Election::new(self.lock(name), limit)
+    }
+
+    /// Follows an election without standing.
+    pub fn observe(&self, name: impl AsRef<[u8]>) -> Observer {
+        let what = What::Name(Name::new(name));
+        Observer::new(self.driver.clone(), what)
+    }
+
+    /// A place where so many parties wait for each other.
+    pub fn barrier(&self, name: impl AsRef<[u8]>, parties: u32) -> Barrier {
+        Barrier::new(self, name.as_ref(), parties)
+    }
+
+    /// Counts that others wait for.
+    pub fn latch(&self, name: impl AsRef<[u8]>, count: u32) -> Latch {
+        Latch::new(self, name.as_ref(), count)
     }
 
     fn ttl(&self) -> Duration {

@@ -166,7 +166,7 @@ impl LockClient {
             return;
         };
         let reference = request.reference();
-        let at_once = request.note.is_some() || request.info.detached;
+        let at_once = request.note.is_some() || request.info.detached || request.watched;
         let now = self.now.mono;
         for node in nodes {
             if let Some(request) = self.requests.get_mut(place)

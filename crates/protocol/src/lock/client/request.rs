@@ -21,6 +21,10 @@ pub(super) struct Requester {
     pub(super) ask: Arc<Ask>,
     pub(super) info: SessionInfo,
     pub(super) note: Option<Arc<[u8]>>,
+    /// How often the note was changed.
+    pub(super) edition: u32,
+    /// Whether somebody waits to read that it entered.
+    pub(super) watched: bool,
     pub(super) phase: Phase,
     /// The nodes asked, in order of their ids.
     pub(super) members: Vec<Member>,
@@ -289,6 +293,8 @@ impl LockClient {
             ask,
             info,
             note: wish.note,
+            edition: 0,
+            watched: false,
             phase,
             members: Vec::with_capacity(target.len()),
             hint: Token(0),
