@@ -128,6 +128,19 @@ pub fn is_client_name(name: &str) -> bool {
     begins && name.len() <= CLIENT_NAME_MAX && name.bytes().all(plain)
 }
 
+/// The URI in the certificate of a cluster's own authority: it speaks for nobody, but says which
+/// cluster it is for.
+pub fn authority_uri(cluster: &str) -> String {
+    format!("conclave://{}/ca", escaped(cluster))
+}
+
+/// The cluster of such a URI.
+pub fn authority_of(uri: &str) -> Option<String> {
+    let cluster = uri.strip_prefix("conclave://")?.strip_suffix("/ca")?;
+    let plain = !cluster.is_empty() && !cluster.contains('/');
+    plain.then(|| unescaped(cluster))?
+}
+
 /// The host name in a node's certificate that stands for the node itself.
 pub fn node_name(cluster: &str, id: u32) -> String {
     format!("node-{id}.{}.conclave.internal", label(cluster))

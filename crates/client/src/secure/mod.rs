@@ -23,7 +23,8 @@ use rustls::{ClientConfig, ServerConfig};
 
 pub use files::SecurityError;
 pub use identity::{
-    CLIENT_NAME_MAX, Certified, Identity, StrangerError, certified, is_client_name, node_name,
+    CLIENT_NAME_MAX, Certified, Identity, StrangerError, authority_of, authority_uri, certified,
+    is_client_name, node_name,
 };
 pub use inspect::{Inspected, inspect};
 pub use session::{Fed, Session};
@@ -187,6 +188,11 @@ impl Tls {
     /// What a dialler of the peer port uses. Looks at the files now and then.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.refresh();
+        self.now().client.clone()
+    }
+
+    /// The same without looking at the files, for whoever must not wait for a disk.
+    pub fn current_client_config(&self) -> Arc<ClientConfig> {
         self.now().client.clone()
     }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use conclave_client::Client;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -69,6 +68,9 @@ pub(crate) struct Bench {
     /// Use so many names once instead: memory
     #[arg(long, value_name = "NAMES")]
     used: Option<u64>,
+    /// Everybody speaks TLS
+    #[arg(long)]
+    tls: bool,
     /// Print JSON; the last line is the result
     #[arg(long)]
     json: bool,
@@ -123,6 +125,7 @@ impl Bench {
             groups: Vec::new(),
             restart: self.restart.into(),
             history: false,
+            tls: self.tls,
         };
         let mut local = runtime.block_on(Local::start(&options))?;
         if let Some(locks) = self.held {
@@ -242,7 +245,7 @@ impl Bench {
     ) -> Result<Row, Failure> {
         let mut clients = Vec::new();
         for _ in 0..if shared { 1 } else { tasks } {
-            let client = Client::connect(local.endpoints()).await;
+            let client = local.target().client().await;
             clients.push(client.map_err(Failure::input)?);
         }
         let referee = Arc::new(Referee::default());

@@ -8,6 +8,7 @@ mod fence;
 mod proxy;
 mod report;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
@@ -86,6 +87,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FAULT,..", value_delimiter = ',', value_enum)]
     #[arg(default_value = "kill,stop,pause,kill-client,cut,half,reset,rolling,power")]
     faults: Vec<Fault>,
+    /// Everybody speaks TLS
+    #[arg(long)]
+    tls: bool,
     /// Keep the histories and logs in this folder
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -183,6 +187,7 @@ impl Stage {
             groups: run.groups.clone(),
             restart: run.restart.into(),
             history: true,
+            tls: run.tls,
         })?;
         let mut proxies = Vec::new();
         for peer in local.peers()? {
@@ -231,6 +236,7 @@ impl Stage {
             .args(["--seed", &seed.to_string()])
             .args(["--ttl-ms", &self.options.ttl.as_millis().to_string()])
             .args((client >= PROBES).then_some("--probe"))
+            .args(self.tls_flags())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
@@ -241,6 +247,21 @@ impl Stage {
             child,
             history,
         })
+    }
+
+    fn tls_flags(&self) -> Vec<OsString> {
+        let Some(files) = self.local.tls_files() else {
+            return Vec::new();
+        };
+        let flags = [
+            ("--ca", files.ca),
+            ("--cert", files.cert),
+            ("--key", files.key),
+        ];
+        let words = flags
+            .into_iter()
+            .flat_map(|(flag, path)| [flag.into(), path.into()]);
+        words.collect()
     }
 
     fn signal_player(&self, place: usize, signal: Signal) {

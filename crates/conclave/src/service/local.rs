@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use conclave_wire::cluster::{Cluster, Node, RestartText, Times};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::find::{Target, TlsFiles};
 use super::http;
 use super::layout::{Layout, Wish};
 use super::members::SETTINGS;
@@ -25,6 +26,8 @@ pub(crate) struct LocalOptions {
     pub(crate) restart: RestartText,
     /// Whether nodes write histories.
     pub(crate) history: bool,
+    /// Whether everybody speaks TLS.
+    pub(crate) tls: bool,
 }
 
 /// A cluster of processes.
@@ -32,6 +35,7 @@ pub(crate) struct LocalOptions {
 pub(crate) struct Local {
     layout: Layout,
     children: Vec<Option<Child>>,
+    target: Target,
 }
 
 /// How long nodes may take to be ready.
@@ -48,11 +52,13 @@ impl Local {
             times: Times::default(),
             log: Some("warn".to_owned()),
             history: options.history,
+            tls: options.tls,
         };
         let mut layout = Layout::open(None, &wish)?;
         // The processes take the addresses themselves.
         drop(layout.take_listeners());
         Ok(Self {
+            target: layout.target()?,
             children: layout.cluster.nodes.iter().map(|_| None).collect(),
             layout,
         })
@@ -122,6 +128,16 @@ impl Local {
             .collect()
     }
 
+    /// How to talk to the nodes.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The files with which a client shows who it is; none if everybody speaks plainly.
+    pub(crate) fn tls_files(&self) -> Option<TlsFiles> {
+        self.layout.tls_files()
+    }
+
     /// The history files of the nodes.
     pub(crate) fn histories(&self) -> Vec<PathBuf> {
         let file = |node: &Node| self.folder().join(format!("node{}.history", node.id));
@@ -163,7 +179,7 @@ impl Local {
         let url = format!("{}/readyz", self.cluster().nodes[id as usize - 1].api);
         let patience = Duration::from_secs(1);
         loop {
-            if let Ok(answer) = http::get(&url, patience).await
+            if let Ok(answer) = http::get(&url, &self.target.security, patience).await
                 && answer.status == 200
             {
                 return Ok(());
@@ -245,7 +261,7 @@ impl Local {
         let mut grants = Vec::new();
         for endpoint in self.endpoints() {
             let url = format!("{endpoint}/metrics");
-            let answer = http::get(&url, Duration::from_secs(2)).await;
+            let answer = http::get(&url, &self.target.security, Duration::from_secs(2)).await;
             let text = answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
             grants.push(text.map_or(0, |text| usage::metric(&text, "conclave_grants_total")));
         }

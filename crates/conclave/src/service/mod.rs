@@ -27,9 +27,11 @@ pub(crate) mod usage;
 
 pub(crate) use check_config::CheckConfig;
 pub(crate) use demo::Demo;
+pub(crate) use find::{Target, TlsFlags};
 pub(crate) use guarded::ExecGuarded;
 pub(crate) use lock::Lock;
 pub(crate) use look::{Locks, Sessions, Show, Status};
+pub(crate) use place::shown;
 pub(crate) use serve::Serve;
 pub(crate) use up::Up;
 
