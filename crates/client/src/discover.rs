@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
-use crate::secure::{Connector, Security};
+use crate::secure::{Connector, Security, Side, explain_below};
 
 /// The most bytes of a cluster's description.
 const BODY_MAX: usize = 4 << 20;
@@ -87,7 +87,11 @@ async fn ask(endpoint: &str, security: Security) -> Result<Cluster, String> {
     let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|error| causes(error.as_ref()))?.to_bytes();
     if status != StatusCode::OK {
-        return Err(format!("it answered {status}; is this the API of a node?"));
+        let told = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
+        return Err(match told["error"]["message"].as_str() {
+            Some(why) => format!("it answered {status}: {}", why.escape_debug()),
+            None => format!("it answered {status}; is this the API of a node?"),
+        });
     }
     let cluster: Cluster = serde_json::from_slice(&body)
         .map_err(|error| format!("its answer is not a cluster ({error}); is this a node?"))?;
@@ -112,6 +116,9 @@ fn url(endpoint: &str, tls: bool) -> Result<Uri, String> {
 
 /// An error with what lies below it: the outermost alone often says nothing.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = explain_below(error, Side::Node) {
+        return text;
+    }
     let mut text = error.to_string();
     let mut inner = error.source();
     while let Some(cause) = inner {

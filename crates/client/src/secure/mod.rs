@@ -11,6 +11,8 @@ mod identity;
 mod inspect;
 mod session;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::fmt;
@@ -29,7 +31,7 @@ pub use identity::{
 pub use inspect::{Inspected, inspect};
 pub use session::{Fed, Session};
 pub use stream::{Connector, Pooled, Stream, open};
-pub use words::{NO_TLS_ALERT, Side, explain, is_client_hello, is_lasting};
+pub use words::{NO_TLS_ALERT, Side, explain, explain_below, is_client_hello, is_lasting};
 
 use files::{Loaded, Stamp};
 

@@ -34,6 +34,20 @@ pub fn explain(error: &io::Error, other: Side) -> String {
     }
 }
 
+/// The error of TLS below an error of HTTP, in words; none if there is none.
+pub fn explain_below(error: &(dyn std::error::Error + 'static), other: Side) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        if let Some(error) = inner.downcast_ref::<io::Error>()
+            && error.get_ref().is_some_and(|inner| inner.is::<Error>())
+        {
+            return Some(explain(error, other));
+        }
+        cause = inner.source();
+    }
+    None
+}
+
 /// Whether the ends do not believe each other, or do not both speak TLS: trying again does not
 /// help.
 pub fn is_lasting(error: &io::Error) -> bool {
@@ -77,7 +91,7 @@ fn refused(alert: AlertDescription, them: &str, ours: &str) -> String {
         AlertDescription::CertificateExpired => {
             format!("{them} says that our certificate has expired; renew {ours}")
         }
-        AlertDescription::UnknownCA => {
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             format!("{them} does not believe who signed our certificate; give another {ours}")
         }
         AlertDescription::CertificateRequired => {
@@ -87,8 +101,7 @@ fn refused(alert: AlertDescription, them: &str, ours: &str) -> String {
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::CertificateRevoked
-        | AlertDescription::AccessDenied
-        | AlertDescription::DecryptError => {
+        | AlertDescription::AccessDenied => {
             format!("{them} refuses our certificate ({alert:?}); give another {ours}")
         }
         AlertDescription::ProtocolVersion => {

@@ -18,7 +18,7 @@ use rcgen::{
 use rustls::pki_types::DnsName;
 
 use crate::cli::Failure;
-use crate::service::shown;
+use crate::service::{hex, shown};
 
 /// The most hosts of a certificate.
 const HOSTS_MAX: usize = 100;
@@ -105,7 +105,7 @@ impl Authority {
         let files = Pair::new(folder, "ca");
         let key = KeyPair::generate().map_err(|error| made(&error))?;
         put(&files.key, &key.serialize_pem(), 0o600, force)?;
-        let params = ca_params(cluster, valid)?;
+        let params = ca_params(cluster, valid, &key)?;
         let cert = params.self_signed(&key).map_err(|error| made(&error))?;
         put(&files.cert, &cert.pem(), 0o644, true)?;
         Self::open(folder)
@@ -196,7 +196,7 @@ pub(crate) fn renew(cert: &Path, valid: Valid, new_key: bool) -> Result<Inspecte
                        make another with 'conclave certs init'";
             return Err(wrong(cert, &why));
         }
-        let params = ca_params(&cluster, valid)?;
+        let params = ca_params(&cluster, valid, &old)?;
         let signed = params.self_signed(&old).map_err(|error| made(&error))?;
         put(cert, &signed.pem(), 0o644, true)?;
         return look(cert);
@@ -242,8 +242,12 @@ pub(crate) fn client_name(name: &str) -> Result<Identity, Failure> {
     )))
 }
 
-fn ca_params(cluster: &str, valid: Valid) -> Result<CertificateParams, Failure> {
-    let mut params = params(&format!("Conclave authority of {cluster}"), valid)?;
+fn ca_params(cluster: &str, valid: Valid, key: &KeyPair) -> Result<CertificateParams, Failure> {
+    // Two authorities of one cluster have two names, or one could be taken for the other's key.
+    let id = CertificateParams::default().key_identifier(key);
+    let id = hex(&id[..id.len().min(4)]);
+    let cut: String = cluster.chars().take(32).collect();
+    let mut params = params(&format!("Conclave authority {id} of {cut}"), valid)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.subject_alt_names = vec![SanType::URI(ascii(&authority_uri(cluster))?)];

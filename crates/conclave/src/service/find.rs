@@ -171,7 +171,10 @@ fn normal(url: &str, usual: &str, from: &str) -> Result<String, Failure> {
     };
     match (url.split_once("://"), usual) {
         (Some(("https", _)), "http") => {
-            return wrong("speaks TLS, and nobody is believed yet: give --ca, or");
+            let url = shown(url);
+            return Err(Failure::Input(format!(
+                "{from}: '{url}' speaks TLS: give --ca, and --cert and --key"
+            )));
         }
         (Some(("http", _)), "https") => return wrong("is not safe where --ca is given"),
         _ => {}

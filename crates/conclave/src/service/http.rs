@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use conclave_client::Security;
-use conclave_client::secure::{Side, explain, open};
+use conclave_client::secure::{Side, explain_below, open};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Uri};
@@ -95,7 +95,9 @@ async fn exchange(
     let host = uri.authority().map_or("", |host| host.as_str()).to_owned();
     let stream = open(&uri, security).await;
     let stream = stream.map_err(|error| error.to_string())?;
-    let tell = |error: hyper::Error| words(&error);
+    let tell = |error: hyper::Error| {
+        explain_below(&error, Side::Node).unwrap_or_else(|| error.to_string())
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(tell)?;
     let connection = tokio::spawn(connection);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -112,16 +114,4 @@ async fn exchange(
     let body = body.map_err(|error| error.to_string())?.to_bytes();
     connection.abort();
     Ok(Answer { status, body })
-}
-
-/// What went wrong; a certificate that the node refuses shows only when its answer is read.
-fn words(error: &hyper::Error) -> String {
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        if let Some(error) = inner.downcast_ref::<std::io::Error>() {
-            return explain(error, Side::Node);
-        }
-        cause = inner.source();
-    }
-    error.to_string()
 }

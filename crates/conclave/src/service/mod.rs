@@ -25,7 +25,7 @@ mod signals;
 pub(crate) mod up;
 pub(crate) mod usage;
 
-pub(crate) use check_config::CheckConfig;
+pub(crate) use check_config::{CheckConfig, hex};
 pub(crate) use demo::Demo;
 pub(crate) use find::{Target, TlsFlags};
 pub(crate) use guarded::ExecGuarded;

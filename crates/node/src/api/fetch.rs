@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use conclave_client::Security;
-use conclave_client::secure::Connector;
+use conclave_client::secure::{Connector, Side, explain_below};
 use conclave_protocol::id::NodeId;
 use conclave_wire::Cluster;
 use futures_util::StreamExt;
@@ -74,7 +74,10 @@ impl Fetch {
 }
 
 /// An error with what caused it, which says more.
-fn because(error: &dyn std::error::Error) -> String {
+fn because(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = explain_below(error, Side::Node) {
+        return text;
+    }
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
