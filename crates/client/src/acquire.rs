@@ -6,7 +6,7 @@ use conclave_protocol::lock::{Acquire, ClientEvent, Ended, Mode};
 
 use crate::clock;
 use crate::driver::{Driver, Job, Work};
-use crate::error::AcquireError;
+use crate::error::{AcquireError, no_quorum};
 use crate::guard::{Hold, Part};
 
 /// Hears the place in the queue.
@@ -155,11 +155,7 @@ impl Wanted {
     }
 
     fn no_quorum(&self) -> AcquireError {
-        AcquireError::NoQuorum {
-            reachable: self.driver.reachable().len(),
-            nodes: self.driver.config().quorums.nodes(),
-            troubles: self.driver.troubles(),
-        }
+        no_quorum(&self.driver)
     }
 }
 

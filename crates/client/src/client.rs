@@ -4,15 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use conclave_protocol::id::Name;
-use conclave_protocol::lock::NodeHealth;
+use conclave_protocol::lock::{NodeHealth, Watch as What};
 use conclave_wire::Cluster;
 
-use crate::discover::{DiscoverError, discover};
+use crate::barrier::Barrier;
+use crate::discover::{DiscoverError, discover_with};
 use crate::driver::Driver;
-use crate::error::AcquireError;
-use crate::error::ConnectError;
+use crate::elect::{Election, Observer};
+use crate::error::{AcquireError, ConnectError};
+use crate::latch::Latch;
 use crate::request::{LockAllRequest, LockRequest, SlotRequest};
+use crate::secure::Security;
 use crate::semaphore::slot_names;
+use crate::watch::{PrefixWatch, Watch};
 
 /// A client of a cluster. Clones share their connections; many tasks may use one at once.
 #[derive(Clone, Debug)]
@@ -70,6 +74,40 @@ impl Client {
         request.refused(AcquireError::Slots { asked: slots, max })
     }
 
+    /// Watches a lock: who is inside and how many wait, now and on every change.
+    pub fn watch(&self, name: impl AsRef<[u8]>) -> Watch {
+        let what = What::Name(Name::new(name));
+        Watch::new(self.driver.clone(), what)
+    }
+
+    /// Watches all locks whose names begin so.
+    pub fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> PrefixWatch {
+        let what = What::Prefix(prefix.as_ref().into());
+        PrefixWatch::new(self.driver.clone(), what)
+    }
+
+    /// Stands for election: whoever holds the lock of this name leads.
+    pub fn elect(&self, name: impl AsRef<[u8]>) -> Election {
+        let limit = self.driver.config().limits.note_bytes;
+        Election::new(self.lock(name), limit)
+    }
+
+    /// Follows an election without standing.
+    pub fn observe(&self, name: impl AsRef<[u8]>) -> Observer {
+        let what = What::Name(Name::new(name));
+        Observer::new(self.driver.clone(), what)
+    }
+
+    /// A place where so many parties wait for each other.
+    pub fn barrier(&self, name: impl AsRef<[u8]>, parties: u32) -> Barrier {
+        Barrier::new(self, name.as_ref(), parties)
+    }
+
+    /// Counts that others wait for.
+    pub fn latch(&self, name: impl AsRef<[u8]>, count: u32) -> Latch {
+        Latch::new(self, name.as_ref(), count)
+    }
+
     /// The cluster it works with.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -99,6 +137,7 @@ pub struct Builder {
     owner: Option<String>,
     cluster: Option<Cluster>,
     file: Option<PathBuf>,
+    security: Security,
 }
 
 impl Builder {
@@ -134,6 +173,13 @@ impl Builder {
         self
     }
 
+    /// How it shows who it is and whom it believes; plain TCP without it.
+    #[must_use]
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
+
     /// Makes the client. Connections to nodes open when they are first needed.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let cluster = match (self.cluster, self.file) {
@@ -142,10 +188,10 @@ impl Builder {
             (None, None) if self.endpoints.is_empty() => {
                 return Err(DiscoverError::NoEndpoints.into());
             }
-            (None, None) => discover(&self.endpoints).await?,
+            (None, None) => discover_with(&self.endpoints, &self.security).await?,
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn(&cluster, &owner)?;
+        let driver = Driver::spawn_with(&cluster, &owner, self.security)?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),

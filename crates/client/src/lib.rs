@@ -31,22 +31,34 @@
 //! Dropping the future of any call cancels it: a lock that came in just then is given back.
 
 mod acquire;
+mod barrier;
 mod client;
 pub mod clock;
 pub mod discover;
 pub mod driver;
+mod elect;
 mod error;
 mod guard;
+mod latch;
 mod request;
+pub mod secure;
 pub mod semaphore;
+mod slots;
+mod watch;
 
+pub use barrier::{Barrier, BarrierError};
 pub use client::{Builder, Client, default_owner};
 pub use conclave_protocol::id::{Name, NodeId, Token};
-pub use conclave_protocol::lock::{Group, Mode, NodeHealth, Refusal};
+pub use conclave_protocol::lock::{Group, Holder, LockState, Mode, NodeHealth, Refusal};
 pub use conclave_wire::Cluster;
+pub use elect::{Election, Leader, LeaderView, Leading, Observer};
 pub use error::{AcquireError, ConnectError, LostError};
 pub use guard::{Guard, GuardSet, Holding, SlotGuard};
+pub use latch::Latch;
 pub use request::{LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
+pub use secure::Security;
+pub use slots::SLOTS_MAX;
+pub use watch::{PrefixWatch, Sight, Watch, WatchError};
 
 /// The check at the resource that a lock protects: it refuses a holder once a later conflicting
 /// one was admitted.

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, chaos, check, quorum, service, sim};
+use crate::{bench, certs, chaos, check, quorum, service, sim};
 
 /// How a command that did not succeed ends.
 #[derive(Debug)]
@@ -76,7 +76,8 @@ enum Command {
     /// Run a whole cluster on this machine until Ctrl-C
     #[command(after_help = "Examples:\n  conclave up\n  \
         conclave up --nodes 3 --processes --data /tmp/three --json\n  \
-        conclave up --nodes 24 --quorum 'billiard(24)'\n\n\
+        conclave up --nodes 24 --quorum 'billiard(24)'\n  \
+        conclave up --tls\n\n\
         With --json the first line of standard output is, once all nodes are ready,\n  \
         {\"ready\":true,\"nodes\":[{\"id\":1,\"api\":…,\"peer\":…,\"pid\":…},…]}\n\
         and the second tells the data directory and how to start each node by hand.")]
@@ -99,6 +100,38 @@ enum Command {
         in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
     )]
     Lock(service::Lock),
+    /// Run a command while leading an election, or follow who leads
+    #[command(
+        after_help = "Examples:\n  conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
+        conclave elect scheduler --value b --ttl 3s --wait 1m -- ./scheduler\n  \
+        conclave elect scheduler --observe --json\n  \
+        conclave elect scheduler --observe --once        # exit 3 if nobody leads\n\n\
+        Whoever holds the lock NAME leads; its value is what observers read, and tokens and\n\
+        values never go back for them. Environment, signals and exit codes are those of 'lock'."
+    )]
+    Elect(service::Elect),
+    /// Follow a lock, or all locks whose names begin alike, as they change
+    #[command(after_help = "Examples:\n  conclave watch jobs/nightly\n  \
+        conclave watch --prefix jobs/ --json\n  conclave watch --prefix '' --once\n\n\
+        A line for what is now and one per change, until Ctrl-C. Changes that come faster than\n\
+        they are read are skipped; a holder is never shown after a later one.")]
+    Watch(service::Watch),
+    /// Wait until so many parties are there, then run a command
+    #[command(
+        after_help = "Examples:\n  conclave barrier start --parties 3 -- ./load-test\n  \
+        conclave barrier step-2 --parties 3 --wait 1m\n\n\
+        The command finds the number of its slot, from 1, in CONCLAVE_SLOT. Exit codes: that of\n\
+        the command, 3 if not all came in time, 4 if our place was lost, 5 no quorum reachable."
+    )]
+    Barrier(service::Barrier),
+    /// Count while a command runs, or wait until so many have counted
+    #[command(
+        after_help = "Examples:\n  conclave latch workers-up --count 3 -- ./worker\n  \
+        conclave latch workers-up --count 3 --await --wait 1m\n\n\
+        A count lasts as long as its command runs. Exit codes are those of 'lock'; --await ends\n\
+        with 3 if not so many counted in time."
+    )]
+    Latch(service::Latch),
     /// Tell the state of every node; exit 5 if no quorum serves
     #[command(
         after_help = "Examples:\n  conclave status\n  conclave status --watch\n  \
@@ -148,6 +181,9 @@ enum Command {
     /// Answer with what comes, for the floor of a benchmark
     #[command(hide = true)]
     BenchEcho,
+    /// Make an authority and certificates for TLS, renew them, tell what they say
+    #[command(subcommand)]
+    Certs(certs::Command),
     /// Check a node file or a cluster file and tell what would run, and why
     #[command(after_help = "Examples:\n  conclave check-config node.toml\n  \
         conclave check-config cluster.toml --json\n  \
@@ -190,6 +226,7 @@ pub(crate) fn run() -> ExitCode {
     };
     let result = match cli.command {
         Command::Bench(bench) => bench.run(),
+        Command::Certs(command) => certs::run(&command),
         Command::Chaos(command) => chaos::run(&command),
         Command::ChaosClient(client) => client.run(),
         Command::BenchEcho => bench::serve_echo(),
@@ -199,6 +236,10 @@ pub(crate) fn run() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Up(up) => up.run(),
         Command::Lock(lock) => lock.run(),
+        Command::Elect(elect) => elect.run(),
+        Command::Watch(watch) => watch.run(),
+        Command::Barrier(barrier) => barrier.run(),
+        Command::Latch(latch) => latch.run(),
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),

@@ -282,6 +282,7 @@ pub fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::Finished => "finished",
         Refusal::NoHandles => "no_handles",
         Refusal::Unfit => "unfit",
+        Refusal::WatchLimit => "watch_limit",
     }
 }
 

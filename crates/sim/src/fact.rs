@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, Token};
-use conclave_protocol::lock::{Ask, End, Group, LockView};
+use conclave_protocol::lock::{Ask, End, Group, LockState, LockView};
 
 /// True time in nanoseconds: the world's own, which no process can read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,6 +134,17 @@ pub enum Fact {
         node: NodeId,
         /// The session's id.
         session: conclave_protocol::id::SessionId,
+    },
+    /// A watching client was shown a lock.
+    Seen {
+        /// The client's index in the world.
+        client: u32,
+        /// Which life of its process.
+        life: u32,
+        /// Which watch.
+        key: Key,
+        /// What it was shown.
+        state: Box<LockState>,
     },
     /// A node process died (its memory is gone; its disk may be).
     NodeDown {

@@ -200,6 +200,8 @@ options! {
     groups: u32 = 2,
     /// How many client processes.
     clients: u32 = 6,
+    /// How many clients watch locks: the first all of them, each other one lock.
+    watchers: u32 = 0,
     /// How many wishes a client has at once.
     wishes: u32 = 1,
     /// How many lock names.

@@ -43,6 +43,8 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
     if let Some(plant) = plant {
         bias(&mut options, plant, &mut rng);
     } else {
+        // A watch would show the tokens that a planted bug spoils; it is not to be found by that.
+        options.watchers = one(&mut rng, &[0, 1, 3]);
         // Drawn apart: what else a seed means stays as it was.
         let mut rng = Prng::new(seed ^ 0x0061_6e79);
         options.any = one(&mut rng, &[0.0, 0.0, 0.1, 0.5]);
@@ -215,6 +217,11 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.late = 0.9;
         }
         Plant::SilentExpiry => options.expire = 8.0,
+        Plant::WatchForgets => {
+            options.watchers = 3;
+            options.stall = 20.0;
+            options.client_crash = 3.0;
+        }
         Plant::YieldInside | Plant::NoRequestOnLocked => {
             options.hot = 0.5;
             options.cancel = 0.4;

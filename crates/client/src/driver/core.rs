@@ -10,10 +10,10 @@ use conclave_protocol::lock::{
     ClientEffects, ClientEvent, ClientInput, Config, LockClient, Message,
 };
 use conclave_protocol::{Instant, Machine};
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 use super::conn::{Flushed, OUT_MAX, Writer};
+use super::sights::Sights;
 use super::timer::Timer;
 use crate::clock;
 
@@ -63,6 +63,8 @@ pub(super) enum Flush {
 pub(super) enum Kind {
     /// It takes locks: they are given up.
     Take,
+    /// It watches locks: the watch ends.
+    Watch,
     /// It works on a handle, which others may have too: it goes on unheard.
     Handle,
 }
@@ -72,6 +74,8 @@ pub(super) enum Kind {
 pub(super) struct JobState {
     pub(super) kind: Kind,
     pub(super) events: VecDeque<ClientEvent>,
+    /// What a watch has not read, beside its events.
+    sights: Sights,
     pub(super) waker: Option<Waker>,
     pub(super) over: bool,
     /// Told when a lock of the job is lost.
@@ -108,10 +112,25 @@ impl JobState {
         Self {
             kind,
             events: VecDeque::new(),
+            sights: Sights::default(),
             waker: None,
             over: false,
             alarm: None,
             is_lost: false,
+        }
+    }
+
+    /// The next thing to tell.
+    pub(super) fn pop(&mut self, key: Key) -> Option<ClientEvent> {
+        let seen = self.sights.next(key);
+        seen.or_else(|| self.events.pop_front())
+    }
+
+    fn put(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Seen(_, state) => self.sights.state(state),
+            ClientEvent::Synced(_, partial) => self.sights.synced(partial),
+            event => put(&mut self.events, event),
         }
     }
 
@@ -282,6 +301,8 @@ impl Core {
             | ClientEvent::Position(key, _)
             | ClientEvent::Lost(key, _)
             | ClientEvent::Ended(key, _)
+            | ClientEvent::Seen(key, _)
+            | ClientEvent::Synced(key, _)
             | ClientEvent::Handle(key, ..) => self.tell(key, event),
         }
     }
@@ -297,25 +318,19 @@ impl Core {
         if lost {
             job.lose();
         }
-        put(&mut job.events, event);
+        job.put(event);
         self.wakes.extend(job.waker.take());
     }
 
     /// The connection to a node is open: greets, and lets the machine speak.
-    pub(super) fn opened(
-        &mut self,
-        node: NodeId,
-        no: ConnNo,
-        half: OwnedWriteHalf,
-        greeting: Vec<u8>,
-    ) -> bool {
+    pub(super) fn opened(&mut self, node: NodeId, no: ConnNo, writer: Writer) -> bool {
         let Some(link) = self.links.get_mut(node.index()) else {
             return false;
         };
         if link.wanted != Some(no) || self.stage != Stage::Running {
             return false;
         }
-        link.writer = Some(Writer::new(no, half, greeting));
+        link.writer = Some(writer);
         self.dirty.push(node);
         self.step(ClientInput::Opened(node, no));
         self.links[node.index()].wanted == Some(no)
@@ -325,6 +340,15 @@ impl Core {
     pub(super) fn closed(&mut self, node: NodeId, no: ConnNo, why: String) {
         if self.drop_link(node, no, Some(why)) {
             self.step(ClientInput::Closed(node, no));
+        }
+    }
+
+    /// The same; `lasting` if trying again does not help.
+    pub(super) fn failed(&mut self, node: NodeId, no: ConnNo, why: String, lasting: bool) {
+        if lasting && self.is_current(node, no) {
+            self.rejected(node, no, why, true);
+        } else {
+            self.closed(node, no, why);
         }
     }
 
@@ -397,7 +421,7 @@ impl Core {
     }
 
     fn takers(&self) -> Vec<Key> {
-        let takes = self.jobs.iter().filter(|(_, job)| job.kind == Kind::Take);
+        let takes = self.jobs.iter().filter(|(_, job)| job.kind != Kind::Handle);
         takes.map(|(key, _)| *key).collect()
     }
 

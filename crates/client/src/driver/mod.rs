@@ -6,6 +6,7 @@
 
 mod conn;
 mod core;
+mod sights;
 mod task;
 mod timer;
 
@@ -17,7 +18,7 @@ use std::task::{Context, Poll};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{ClientId, GrantNo, Key, Name, NodeId, Token};
 use conclave_protocol::lock::{
-    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, NodeHealth,
+    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, NodeHealth, Watch,
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
@@ -26,6 +27,7 @@ use tokio::sync::Notify;
 pub use self::core::Counters;
 use self::core::{Core, JobState, Kind, Stage};
 use crate::clock;
+use crate::secure::Security;
 use task::{Hello, Task};
 use timer::Timer;
 
@@ -51,6 +53,8 @@ pub enum Work {
     Finish(Box<Handle>),
     /// Give up a handle that its caller never received.
     Abandon(Box<Handle>),
+    /// Watch locks.
+    Watch(Watch),
 }
 
 impl Driver {
@@ -58,6 +62,15 @@ impl Driver {
     /// time enabled. No connection is opened before it is needed. `owner` is the label that its
     /// sessions carry.
     pub fn spawn(cluster: &Cluster, owner: &str) -> Result<Self, ClusterError> {
+        Self::spawn_with(cluster, owner, Security::default())
+    }
+
+    /// The same, showing and believing what `security` says.
+    pub fn spawn_with(
+        cluster: &Cluster,
+        owner: &str,
+        security: Security,
+    ) -> Result<Self, ClusterError> {
         cluster.check()?;
         let config = cluster.shared_config()?;
         let mut owner = owner;
@@ -87,7 +100,7 @@ impl Driver {
             config,
         });
         let patience = shared.config.times.link_ttl;
-        let task = Task::new(shared.clone(), hello, peers, patience);
+        let task = Task::new(shared.clone(), hello, peers, security, patience);
         // Its turns are bounded by themselves.
         tokio::spawn(tokio::task::unconstrained(task));
         Ok(Self {
@@ -104,6 +117,7 @@ impl Driver {
     pub fn begin(&self, work: Work) -> Job {
         let kind = match work {
             Work::Acquire(_) | Work::AcquireAll(_) | Work::AcquireAny(_) => Kind::Take,
+            Work::Watch(_) => Kind::Watch,
             Work::Keep(_) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
         let key = self.owned.shared.with(|core| {
@@ -120,6 +134,7 @@ impl Driver {
                     Work::Keep(handle) => ClientInput::Keep(key, handle),
                     Work::Finish(handle) => ClientInput::Finish(key, handle),
                     Work::Abandon(handle) => ClientInput::Abandon(key, handle),
+                    Work::Watch(what) => ClientInput::Watch(key, what),
                 });
                 core.send_soon();
             }
@@ -205,7 +220,7 @@ impl Job {
             let Some(job) = core.jobs.get_mut(&self.key) else {
                 return Poll::Ready(None);
             };
-            if let Some(event) = job.events.pop_front() {
+            if let Some(event) = job.pop(self.key) {
                 return Poll::Ready(Some(event));
             }
             if job.over {
@@ -226,7 +241,7 @@ impl Job {
     pub fn try_next(&self) -> Option<ClientEvent> {
         self.owned.shared.with(|core| {
             core.wake_due();
-            core.jobs.get_mut(&self.key)?.events.pop_front()
+            core.jobs.get_mut(&self.key)?.pop(self.key)
         })
     }
 
@@ -360,7 +375,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-fn random() -> u128 {
+pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

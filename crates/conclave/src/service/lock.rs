@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::find::Endpoints;
+use super::find::{Endpoints, Target};
 use super::forward::Signals;
 use super::place::shown;
 use super::signals::code_of_signal;
@@ -35,41 +35,47 @@ const WAIT_TOLD_AGAIN: Duration = Duration::from_secs(10);
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Lock {
     /// The lock
-    name: OsString,
+    pub(super) name: OsString,
     /// Hold this lock too: all or none
     #[arg(long, value_name = "OTHER")]
-    and: Vec<OsString>,
+    pub(super) and: Vec<OsString>,
     /// Take any one of so many slots of this name: at most so many hold it at once; all callers
     /// must give the same number
     #[arg(long, value_name = "K", conflicts_with_all = ["shared", "group", "and"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
-    slots: Option<u32>,
+    pub(super) slots: Option<u32>,
     /// Share it with other readers
     #[arg(long, conflicts_with = "group")]
-    shared: bool,
+    pub(super) shared: bool,
     /// Share it with everybody who asks for this group
     #[arg(long, value_name = "G")]
-    group: Option<OsString>,
+    pub(super) group: Option<OsString>,
     /// How long the lock outlives us if we vanish
     #[arg(long, value_name = "SPAN", default_value = "10s")]
-    ttl: Span,
+    pub(super) ttl: Span,
     /// Wait at most so long; without it, and without --try, as long as it takes
     #[arg(long, value_name = "SPAN", conflicts_with = "try_only")]
-    wait: Option<Span>,
+    pub(super) wait: Option<Span>,
     /// Do not wait
     #[arg(long = "try")]
-    try_only: bool,
+    pub(super) try_only: bool,
     #[command(flatten)]
-    endpoints: Endpoints,
+    pub(super) endpoints: Endpoints,
     /// Say what is waited for even if nobody seems to watch
     #[arg(long, short)]
-    verbose: bool,
+    pub(super) verbose: bool,
     /// Print a line of JSON to standard error at the end (standard output is the command's)
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
+    /// What others may read about the holder
+    #[arg(skip)]
+    pub(super) value: Option<Vec<u8>>,
+    /// Take one of so many slots instead
+    #[arg(skip)]
+    pub(super) latch: Option<u32>,
 }
 
 /// What came of it, for the line of JSON.
@@ -83,10 +89,30 @@ struct Report {
 }
 
 impl Lock {
+    /// An exclusive lock as other commands take it.
+    pub(super) fn plain(name: OsString, endpoints: Endpoints, command: Vec<OsString>) -> Self {
+        Self {
+            name,
+            and: Vec::new(),
+            slots: None,
+            shared: false,
+            group: None,
+            ttl: Span(Duration::from_secs(10)),
+            wait: None,
+            try_only: false,
+            endpoints,
+            verbose: false,
+            json: false,
+            command,
+            value: None,
+            latch: None,
+        }
+    }
+
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
+        let target = self.endpoints.find()?;
         let mut report = Report::default();
-        let result = runtime()?.block_on(self.take(&endpoints, &mut report));
+        let result = runtime()?.block_on(self.take(&target, &mut report));
         if !self.json {
             return result;
         }
@@ -133,18 +159,18 @@ impl Lock {
         !self.json && (self.verbose || std::io::stderr().is_terminal())
     }
 
-    async fn take(&self, endpoints: &[String], report: &mut Report) -> Result<(), Failure> {
+    async fn take(&self, target: &Target, report: &mut Report) -> Result<(), Failure> {
         let mut signals = Signals::new()?;
         let begun = Instant::now();
         let interrupted = |signal: Signal| Failure::Exit(code_of_signal(signal.as_raw()));
         let client = tokio::select! {
-            client = Client::connect(endpoints.iter().cloned()) => client,
+            client = target.client() => client,
             signal = signals.stop() => return Err(interrupted(signal)),
         };
         let client = client.map_err(|error| Failure::NoQuorum(error.to_string()))?;
         let acquired = tokio::select! {
             acquired = self.acquire(&client) => acquired,
-            never = self.tell_wait(endpoints) => never,
+            never = self.tell_wait(target) => never,
             signal = signals.stop() => Err(interrupted(signal)),
         };
         report.waited = begun.elapsed();
@@ -175,12 +201,18 @@ impl Lock {
 
     async fn acquire(&self, client: &Client) -> Result<Held, Failure> {
         let own = self.name.as_bytes();
+        if let Some(count) = self.latch {
+            return self.count(client, count).await.map(Held::One);
+        }
         let acquired = if let Some(slots) = self.slots {
             self.wait_for(client.semaphore(own, slots))
                 .await
                 .map(Held::Slot)
         } else if self.and.is_empty() {
-            let request = client.lock(own).mode(self.mode());
+            let mut request = client.lock(own).mode(self.mode());
+            if let Some(value) = &self.value {
+                request = request.note(value);
+            }
             self.wait_for(request).await.map(Held::One)
         } else {
             let others = self.and.iter().map(|name| name.as_bytes());
@@ -219,12 +251,12 @@ impl Lock {
     }
 
     /// Says who is in the way while it waits; it never ends.
-    async fn tell_wait(&self, endpoints: &[String]) -> Result<Held, Failure> {
+    async fn tell_wait(&self, target: &Target) -> Result<Held, Failure> {
         if self.talks() {
             let mut pause = WAIT_TOLD;
             loop {
                 tokio::time::sleep(pause).await;
-                for line in self.in_the_way(endpoints).await {
+                for line in self.in_the_way(target).await {
                     anstream::eprintln!("{line}");
                 }
                 pause = WAIT_TOLD_AGAIN;
@@ -233,12 +265,12 @@ impl Lock {
         std::future::pending().await
     }
 
-    async fn in_the_way(&self, endpoints: &[String]) -> Vec<String> {
+    async fn in_the_way(&self, target: &Target) -> Vec<String> {
         let me = conclave_client::default_owner();
         let mut lines = Vec::new();
         if let Some(slots) = self.slots {
             let path = look::slots_path(self.name.as_bytes());
-            if let Ok(told) = look::ask(endpoints, &path).await {
+            if let Ok(told) = look::ask(target, &path).await {
                 let locks = look::list(&told["locks"]).iter();
                 let held = locks.filter(|lock| !look::list(&lock["holders"]).is_empty());
                 let name = self.shown();
@@ -251,7 +283,7 @@ impl Lock {
         }
         for name in std::iter::once(&self.name).chain(&self.and) {
             let path = look::lock_path(name.as_bytes());
-            let Ok(told) = look::ask(endpoints, &path).await else {
+            let Ok(told) = look::ask(target, &path).await else {
                 continue;
             };
             let mut waiters = look::list(&told["waiters"]).iter();
@@ -268,6 +300,16 @@ impl Lock {
             lines.push(format!("'{name}': {why}{since}"));
         }
         lines
+    }
+
+    /// Takes one of the slots of a latch.
+    async fn count(&self, client: &Client, count: u32) -> Result<Guard, Failure> {
+        let mut latch = client.latch(self.name.as_bytes(), count).ttl(self.ttl.0);
+        if let Some(wait) = self.wait {
+            latch = latch.timeout(wait.0);
+        }
+        let counted = latch.count_down().await;
+        counted.map_err(|error| super::together::failure(&self.name, &error))
     }
 
     /// Runs the command, and sees to it that it does not outlive the lock.

@@ -8,10 +8,12 @@
 //! | `grpc` | the same over gRPC |
 //! | `answer`, `deliver` | true times; locks whose answer is not written are released |
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
+//! | `watch` | locks as they change, as server-sent events |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
-//! | `server` | connections and their limits |
+//! | `server`, `caller` | connections and their limits, TLS, and who calls |
 
 mod answer;
+mod caller;
 mod deliver;
 mod errors;
 mod fetch;
@@ -25,6 +27,7 @@ mod server;
 mod status;
 mod text;
 mod views;
+mod watch;
 mod why;
 
 use std::net::{SocketAddr, TcpListener};
@@ -36,15 +39,16 @@ use axum::Router;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use conclave_client::clock;
 use conclave_client::driver::Driver;
+use conclave_client::secure::LOOK;
+use conclave_client::{Security, clock};
 use conclave_protocol::Instant;
 use conclave_protocol::lock::Config;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
 use conclave_wire::handle::Key;
 use thiserror::Error;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, watch as signal};
 
 use crate::meters::Meters;
 use crate::shard::Shard;
@@ -66,6 +70,8 @@ pub struct Context {
     pub process: u128,
     /// How much callers may take.
     pub limits: ApiLimits,
+    /// How it shows who it is, and whom it believes.
+    pub security: Security,
 }
 
 /// How much callers of the API may make a node keep.
@@ -75,10 +81,16 @@ pub struct ApiLimits {
     pub connections: usize,
     /// Acquire requests that wait; others are told `too_many_waiters`.
     pub waiters: usize,
+    /// Watches; others are told `too_many_watchers`.
+    pub watchers: usize,
     /// Bytes of a request's body.
     pub body: usize,
     /// How long the head of a request may take, and how long a connection may be idle.
     pub head: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
+    /// TLS handshakes at once; others wait for their turn.
+    pub handshakes: usize,
 }
 
 impl Default for ApiLimits {
@@ -86,8 +98,11 @@ impl Default for ApiLimits {
         Self {
             connections: 10_000,
             waiters: 20_000,
+            watchers: 4000,
             body: 64 << 10,
             head: Duration::from_secs(30),
+            handshake: Duration::from_secs(5),
+            handshakes: 64,
         }
     }
 }
@@ -107,7 +122,7 @@ pub enum ApiError {
 #[derive(Debug)]
 pub struct ApiHandle {
     addr: SocketAddr,
-    stop: watch::Sender<bool>,
+    stop: signal::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -155,8 +170,10 @@ pub(crate) struct App {
     started: Instant,
     limits: ApiLimits,
     waiting: Arc<Semaphore>,
-    stopping: watch::Receiver<bool>,
+    watching: Arc<Semaphore>,
+    stopping: signal::Receiver<bool>,
     fetch: fetch::Fetch,
+    security: Security,
 }
 
 impl App {
@@ -187,12 +204,13 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         .build()?;
     let entered = runtime.enter();
     let owner = format!("gateway n{}", context.id);
-    let driver = Driver::spawn(&context.cluster, &owner)?;
+    let security = context.security;
+    let driver = Driver::spawn_with(&context.cluster, &owner, security.clone())?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (stop, stopping) = watch::channel(false);
+    let (stop, stopping) = signal::channel(false);
     let app = Arc::new(App {
         config: driver.config().clone(),
-        fetch: fetch::Fetch::new(&context.cluster, context.id),
+        fetch: fetch::Fetch::new(&context.cluster, context.id, &security),
         cluster: context.cluster,
         id: context.id,
         shard: context.shard,
@@ -203,8 +221,11 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         started: clock::now().mono,
         limits: context.limits,
         waiting: Arc::new(Semaphore::new(context.limits.waiters)),
+        watching: Arc::new(Semaphore::new(context.limits.watchers)),
         stopping,
+        security,
     });
+    keep_fresh(&app);
     let (shard, node_ended) = (app.shard.clone(), stop.clone());
     tokio::spawn(async move {
         // Why the node ended is told to whoever waits for it; without it there is no API.
@@ -225,9 +246,28 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
     })
 }
 
+/// Takes up certificates that are renewed on disk, off the threads that others wait for.
+fn keep_fresh(app: &Arc<App>) {
+    let Some(tls) = app.security.tls().cloned() else {
+        return;
+    };
+    let mut stopping = app.stopping.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+            }
+            let tls = tls.clone();
+            // It fails only when the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || tls.refresh()).await;
+        }
+    });
+}
+
 /// The paths and their methods, as in the description.
 #[cfg(test)]
-pub(crate) const ROUTES: [(&str, &str); 13] = [
+pub(crate) const ROUTES: [(&str, &str); 15] = [
     ("GET", "/"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
@@ -235,9 +275,11 @@ pub(crate) const ROUTES: [(&str, &str); 13] = [
     ("GET", "/v1/cluster"),
     ("GET", "/v1/locks"),
     ("GET", "/v1/locks/{name}"),
+    ("GET", "/v1/locks/{name}/watch"),
     ("GET", "/v1/openapi.json"),
     ("GET", "/v1/sessions"),
     ("GET", "/v1/status"),
+    ("GET", "/v1/watch"),
     ("POST", "/v1/locks/keepalive"),
     ("POST", "/v1/locks/release"),
     ("POST", "/v1/locks/{name}/acquire"),
@@ -262,6 +304,7 @@ fn router(app: &Arc<App>) -> Router {
         .route("/v1/openapi.json", get(openapi::openapi))
         .route("/v1/status", get(status::status))
         .route("/v1/sessions", get(status::sessions))
+        .route("/v1/watch", get(watch::prefix))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", any(locks::locks))
         .route("/v1/locks/{*rest}", any(locks::locks))

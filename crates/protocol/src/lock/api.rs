@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::handle::Handle;
 use super::message::{Message, Refusal};
 use super::mode::{Ask, Mode};
+use super::watch::{LockState, Watch};
 use crate::id::{ConnNo, GrantNo, Key, LinkId, Name, NodeId, RequestNo, SessionId, Token};
 use crate::machine::Effects;
 use crate::time::Instant;
@@ -141,6 +142,8 @@ pub enum ClientInput {
     Cancel(Key),
     /// Leave a lock, or all locks taken together.
     Release(Key),
+    /// Watch locks, until [`ClientInput::Cancel`].
+    Watch(Key, Watch),
     /// Change what a held lock shows to others.
     Note(Key, Arc<[u8]>),
     /// Renew a handle.
@@ -227,6 +230,12 @@ pub enum ClientEvent {
     Lost(Key, Name),
     /// It is over without a loss.
     Ended(Key, Ended),
+    /// A watched lock looks like this now. States may be skipped; none is older than one told
+    /// before.
+    Seen(Key, Box<LockState>),
+    /// All that a watch knows was told; the flag says whether it is partial: too few nodes are
+    /// heard to know of every holder.
+    Synced(Key, bool),
     /// A detached lock is held, renewed or moved; this is its handle from now on. It is valid
     /// until the given time.
     Handle(Key, Box<Handle>, Instant),

@@ -60,6 +60,8 @@ pub(super) struct Entry {
     pub(super) grant: Option<Grant>,
     /// What its holder wants others to read.
     pub(super) note: Option<Arc<[u8]>>,
+    /// How often its holder has changed its note.
+    pub(super) edition: u32,
     /// How it travels, if its lock is serial.
     pub(super) way: Option<Box<Way>>,
     /// Whether it keeps the door open, if its lock is serial.
@@ -79,6 +81,7 @@ impl Entry {
             peer,
             grant: None,
             note: None,
+            edition: 0,
             way: None,
             reference: false,
         }

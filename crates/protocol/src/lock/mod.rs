@@ -17,6 +17,7 @@ mod record;
 mod serial;
 #[cfg(test)]
 mod serial_tests;
+mod watch;
 
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
@@ -35,3 +36,4 @@ pub use mode::{Ask, Bond, Group, Mode, Priority};
 pub use node::{LockNode, Start};
 pub use plant::{Plant, Rules};
 pub use record::{Record, Snapshot, Stored, StoredGrant};
+pub use watch::{Holder, LockState, Report, Sight, Watch};

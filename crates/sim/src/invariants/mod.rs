@@ -12,6 +12,7 @@
 //! | [`NoForgotten`] | once faults have ended every request ends | Maekawa 1985 |
 //! | [`OneSlot`] | who takes any one of several never holds two | own |
 //! | [`Memory`] | nodes keep only what is live | own |
+//! | [`Watching`] | a watch never goes back and invents nothing | own |
 //! | [`Structure`] | the invariants of the arbiter's state | Joung 2003, 4 |
 //!
 //! The checkers of one run share a [`Book`] of grants and holds. [`Grounded`] keeps it and must be
@@ -32,6 +33,7 @@ mod no_forgotten;
 mod one_slot;
 mod structure;
 mod token_order;
+mod watch;
 
 use std::sync::Arc;
 
@@ -49,6 +51,7 @@ pub use no_forgotten::NoForgotten;
 pub use one_slot::OneSlot;
 pub use structure::Structure;
 pub use token_order::TokenOrder;
+pub use watch::Watching;
 
 use crate::fact::Checker;
 
@@ -73,6 +76,7 @@ pub fn all_within(config: &Arc<Config>, kept: [usize; 4]) -> Vec<Box<dyn Checker
         Box::new(OneSlot::default()),
         Box::new(Memory::new(book.clone(), kept, Memory::grace(config))),
         Box::new(NoForgotten::new(book)),
+        Box::new(Watching::new()),
     ]
 }
 

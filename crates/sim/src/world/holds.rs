@@ -142,7 +142,7 @@ impl Holds {
         key
     }
 
-    fn new_key(&mut self) -> Key {
+    pub(super) fn new_key(&mut self) -> Key {
         self.next += 1;
         // No wish lies at the last place.
         Key(self.next << PLACE_BITS | ((1 << PLACE_BITS) - 1))
@@ -303,7 +303,11 @@ impl World<'_> {
                 let until = self.clients[client as usize].clock.true_at(until).0;
                 self.handle(key, (client, life), handle, until);
             }
-            ClientEvent::Connect(..) | ClientEvent::Disconnect(..) | ClientEvent::Position(..) => {}
+            ClientEvent::Connect(..)
+            | ClientEvent::Disconnect(..)
+            | ClientEvent::Position(..)
+            | ClientEvent::Seen(..)
+            | ClientEvent::Synced(..) => {}
         }
     }
 

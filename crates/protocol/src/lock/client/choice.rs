@@ -14,7 +14,7 @@ use super::LockClient;
 use crate::id::NodeId;
 use crate::lock::api::{ClientEffects, NodeHealth};
 use crate::lock::config::Choice;
-use crate::lock::mode::Ask;
+use crate::lock::mode::{Ask, Mode};
 
 /// Round trips that differ by no more than this are equal.
 const NOISE: Duration = Duration::from_millis(2);
@@ -144,20 +144,29 @@ impl LockClient {
     /// the lock's name, if it is such a quorum; otherwise, and for locks that are chosen by
     /// distance, near nodes first.
     pub(super) fn quorum_without(&self, ask: &Ask, avoid: &NodeSet) -> Option<NodeSet> {
-        let (quorums, costs) = (&self.config.quorums, &self.distances.costs);
+        let quorums = &self.config.quorums;
         let seed = ask.name.seed();
+        if !self.chooses_near(ask) {
+            let first = quorums.pick(&ask.mode, seed, &NodeSet::new(quorums.nodes()));
+            let shunned = |node: usize| {
+                avoid.contains(node) || self.distances.slow.contains(&NodeId::at(node))
+            };
+            if !first.iter().any(shunned) {
+                return Some(first);
+            }
+        }
+        self.near_quorum(&ask.mode, seed, avoid)
+    }
+
+    /// A quorum without the nodes in `avoid`, near ones first, without slow ones if possible.
+    pub(super) fn near_quorum(&self, mode: &Mode, seed: u64, avoid: &NodeSet) -> Option<NodeSet> {
+        let (quorums, costs) = (&self.config.quorums, &self.distances.costs);
         let mut more = avoid.clone();
         for node in &self.distances.slow {
             more.insert(node.index());
         }
-        if !self.chooses_near(ask) {
-            let first = quorums.pick(&ask.mode, seed, &NodeSet::new(quorums.nodes()));
-            if first.iter().all(|node| !more.contains(node)) {
-                return Some(first);
-            }
-        }
-        let quick = quorums.pick_by(&ask.mode, seed, &more, costs);
-        quick.or_else(|| quorums.pick_by(&ask.mode, seed, avoid, costs))
+        let quick = quorums.pick_by(mode, seed, &more, costs);
+        quick.or_else(|| quorums.pick_by(mode, seed, avoid, costs))
     }
 
     /// What nodes cost for a hold that moves: those it can keep nothing, others their distance.

@@ -166,7 +166,7 @@ impl LockClient {
             return;
         };
         let reference = request.reference();
-        let at_once = request.note.is_some() || request.info.detached;
+        let at_once = request.note.is_some() || request.info.detached || request.watched;
         let now = self.now.mono;
         for node in nodes {
             if let Some(request) = self.requests.get_mut(place)
@@ -231,6 +231,7 @@ impl LockClient {
         };
         let (key, name) = (request.key, request.ask.name.clone());
         let token = request.token();
+        self.moves.finish(request.reference());
         out.events.push(ClientEvent::Lost(key, name));
         self.leave_all(place, token, out);
         self.requests.remove(place);
@@ -298,6 +299,13 @@ impl LockClient {
             self.settle(place, out);
             return;
         }
+        let reference = request.reference();
+        if !self.moves.admit(reference) {
+            return;
+        }
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
         // Members that are well cost nothing: as few new nodes as possible are asked.
         let weights = self.moving_costs(|node| good.contains(node));
         let mut rng = conclave_quorum::Prng::new(request.ask.name.seed());
@@ -327,6 +335,8 @@ impl LockClient {
         };
         if request.hedge_at.is_none() {
             request.hedges += 1;
+            let (reference, rounds) = (request.reference(), request.hedges);
+            self.moves.tired(reference, rounds);
             self.arm_hedge(place);
         }
     }
@@ -532,6 +542,7 @@ impl LockClient {
         request.hedge_at = None;
         request.hedges = 0;
         request.wants_fresh = false;
+        self.moves.finish(request.reference());
         let request = self.requests.get(place).expect("invariant: just seen");
         let left = request
             .members

@@ -60,7 +60,7 @@ impl LockClient {
         want: Want,
         out: &mut ClientEffects,
     ) {
-        if self.jobs.get(&key).is_some() {
+        if self.knows(key) {
             return;
         }
         // One order for all callers: two sets never wait for each other.
@@ -267,12 +267,14 @@ impl LockClient {
     }
 
     pub(super) fn cancel(&mut self, key: Key, out: &mut ClientEffects) {
+        self.end_watch(key, Ended::Cancelled, out);
         if !self.complete(key) {
             self.fail(key, Ended::Cancelled, out);
         }
     }
 
     pub(super) fn release(&mut self, key: Key, out: &mut ClientEffects) {
+        self.end_watch(key, Ended::Cancelled, out);
         let ended = if self.complete(key) {
             Ended::Released
         } else {
@@ -296,6 +298,7 @@ impl LockClient {
                 continue;
             };
             request.note = Some(note.clone());
+            request.edition = request.edition.saturating_add(1);
             if matches!(request.phase, Phase::Inside(_)) {
                 let nodes = self.counted_members(place);
                 let nodes: Vec<_> = nodes.into_iter().map(|(node, _)| node).collect();

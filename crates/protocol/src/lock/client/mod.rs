@@ -19,9 +19,12 @@ mod handles;
 mod hold;
 mod jobs;
 mod link;
+mod moves;
 mod request;
 mod serial;
+mod sight;
 mod upkeep;
+mod watch;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -40,6 +43,7 @@ use crate::time::{Instant, Now, Wake, Wall};
 
 use jobs::{Job, Want};
 use link::Link;
+use moves::Moves;
 use request::Requester;
 
 /// All requesters of one client process, with its sessions and its connections to the nodes.
@@ -60,12 +64,14 @@ pub struct LockClient {
     requests: Slab<Requester>,
     by_ref: Table<(SessionId, RequestNo), u32>,
     jobs: Table<Key, Job>,
+    watches: BTreeMap<Key, watch::Watching>,
     /// First quorums by the seed of the lock's name and the mode's family.
     picks: Table<(u64, usize), Arc<[NodeId]>>,
     /// How far the nodes are, as far as round trips were measured.
     distances: choice::Distances,
     /// Requests that wait for a first word from any node.
     starting: Vec<u32>,
+    moves: Moves,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     last_request: RequestNo,
     last_serial: u64,
@@ -76,6 +82,7 @@ enum Timer {
     Link(NodeId),
     /// A requester's place and serial number.
     Request(u32, u64),
+    Watch(Key),
 }
 
 impl LockClient {
@@ -95,8 +102,10 @@ impl LockClient {
             requests: Slab::default(),
             by_ref: Table::new(seed),
             jobs: Table::new(seed),
+            watches: BTreeMap::new(),
             picks: Table::new(seed),
             distances: choice::Distances::unknown(nodes),
+            moves: Moves::default(),
             starting: Vec::new(),
             timers: BinaryHeap::new(),
             last_request: RequestNo(0),
@@ -166,6 +175,7 @@ impl LockClient {
             match timer {
                 Timer::Link(node) => self.link_timer(node, out),
                 Timer::Request(place, serial) => self.request_timer(place, serial, out),
+                Timer::Watch(key) => self.watch_timer(key, out),
             }
         }
     }
@@ -217,6 +227,8 @@ impl LockClient {
             } => self.carried(session, request, &grants, out),
             Message::Refused(why) => self.refused(node, why, out),
             Message::Draining => self.draining(node, out),
+            Message::Seen { watch, sight } => self.seen(node, watch, *sight, out),
+            Message::Watched(grant) => self.watched(node, grant, out),
             // The rest is said by clients, not to them.
             _ => {}
         }
@@ -245,6 +257,7 @@ impl Machine for LockClient {
             ClientInput::AcquireAny(key, wishes) => self.acquire(key, wishes, Want::Any, out),
             ClientInput::Cancel(key) => self.cancel(key, out),
             ClientInput::Release(key) => self.release(key, out),
+            ClientInput::Watch(key, what) => self.watch(key, what, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
             ClientInput::Keep(key, handle) => self.keep(key, &handle, out),
             ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
@@ -253,6 +266,7 @@ impl Machine for LockClient {
                 self.finish_handle(key, &handle, all, out);
             }
         }
+        self.go_on_moving(out);
     }
 
     fn next_wake(&self) -> Option<Wake> {
@@ -260,6 +274,7 @@ impl Machine for LockClient {
         let reason = match timer {
             Timer::Link(_) => "connection",
             Timer::Request(..) => "request",
+            Timer::Watch(_) => "watch",
         };
         Some(Wake { at: *at, reason })
     }

@@ -149,6 +149,7 @@ impl LockNode {
         let kept = self.locks.get_mut(lock).expect("invariant: just found");
         kept.idle = 0;
         kept.arbiter.insert(entry);
+        self.touch(lock);
         lock
     }
 
@@ -225,6 +226,7 @@ impl LockNode {
                 .expect("invariant: just found");
             kept.arbiter
                 .insert(Entry::new(old.ask, old.hint, true, peer));
+            self.touch(lock);
             self.schedule(lock, false, out);
         }
         let lock = self
@@ -415,6 +417,10 @@ impl LockNode {
                     self.pass_on_ask(&ask, out);
                 } else {
                     self.say_locked(peer, &ask, &grant, out);
+                }
+                if self.is_watched(&ask.name) {
+                    let grant = reference(&ask, number);
+                    self.send(peer, Message::Watched(grant), out);
                 }
                 if self.config.observe {
                     out.events.push(NodeEvent::Granted {

@@ -93,6 +93,7 @@ impl LockNode {
             disk: Disk::new(config.restart, stored.ceiling, longest),
             steps: Vec::new(),
             deferred: None,
+            watchers: super::watch::Watchers::default(),
             config,
         };
         match start {
