@@ -47,8 +47,8 @@ impl Watch {
         })
     }
 
-    async fn follow(&self, endpoints: &[String]) -> Result<(), Failure> {
-        let client = connect(endpoints).await?;
+    async fn follow(&self, target: &Target) -> Result<(), Failure> {
+        let client = connect(target).await?;
         let failed = |error: WatchError| watch_failure(&error);
         if let Some(name) = &self.name {
             let mut watch = client.watch(name.as_bytes());
