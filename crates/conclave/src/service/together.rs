@@ -115,13 +115,9 @@ impl Latch {
         if self.wait_for {
             return self.open();
         }
-        let lock = Lock {
-            ttl: self.ttl,
-            wait: self.wait,
-            json: self.json,
-            latch: Some(self.count),
-            ..Lock::plain(self.name, self.endpoints, self.command)
-        };
+        let mut lock = Lock::plain(self.name, self.endpoints, self.command);
+        (lock.ttl, lock.wait) = (self.ttl, self.wait);
+        (lock.json, lock.latch) = (self.json, Some(self.count));
         lock.run()
     }
 
