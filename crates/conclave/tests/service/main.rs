@@ -5,6 +5,8 @@
 mod chaos;
 mod cluster;
 mod demo;
+mod elect;
 mod lock;
 mod look;
+mod together;
 mod up;

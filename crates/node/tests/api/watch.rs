@@ -116,12 +116,12 @@ fn a_watch_goes_on_when_a_node_dies_and_ends_with_its_own() {
     let mut nodes = Nodes::start(3);
     let mut events = Events::open(&nodes, 1, "/v1/locks/a/watch");
     events.next();
-    nodes.running[2].take().unwrap().stop();
+    drop(nodes.running[2].take());
     let held = nodes.until_free(2, "a");
     let state = events.until(|state| state["holders"] != json!([]));
     assert_eq!(state["holders"][0]["token"], held["token"]);
     let stopped = nodes.running[0].take().unwrap();
-    let stops = std::thread::spawn(move || stopped.stop());
+    let stops = std::thread::spawn(move || drop(stopped));
     loop {
         let (_, kind, data) = events.next();
         if kind == "error" {
