@@ -8,13 +8,16 @@ use conclave_protocol::id::Name;
 use conclave_protocol::lock::Watch as What;
 use conclave_wire::Cluster;
 
+use crate::acquire::Want;
 use crate::barrier::Barrier;
-use crate::discover::{DiscoverError, discover};
+use crate::discover::{DiscoverError, discover_with};
 use crate::driver::Driver;
 use crate::elect::{Election, Observer};
-use crate::error::ConnectError;
+use crate::error::{AcquireError, ConnectError};
 use crate::latch::Latch;
-use crate::request::{LockAllRequest, LockRequest};
+use crate::request::{LockAllRequest, LockRequest, SlotRequest};
+use crate::secure::Security;
+use crate::semaphore::slot_names;
 use crate::watch::{PrefixWatch, Watch};
 
 /// How long a hold outlives contact with the nodes unless the caller says otherwise.
@@ -45,7 +48,8 @@ impl Client {
 
     /// Asks for a lock: exclusive unless said otherwise, with a TTL of ten seconds.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> LockRequest {
-        LockRequest::new(self.driver.clone(), Name::new(name), self.ttl())
+        let names = vec![Name::new(name)];
+        LockRequest::new(self.driver.clone(), names, Want::One, self.ttl())
     }
 
     /// Asks for several locks together, all or none. Callers that hold nothing else never wait
@@ -56,7 +60,25 @@ impl Client {
         I::Item: AsRef<[u8]>,
     {
         let names = names.into_iter().map(Name::new);
-        LockAllRequest::new(self.driver.clone(), names.collect(), self.ttl())
+        let names = names.collect();
+        LockAllRequest::new(self.driver.clone(), names, Want::All, self.ttl())
+    }
+
+    /// Asks for one of the `slots` (1 to 64) of a semaphore: never are more than so many inside.
+    /// All callers must name the same number of slots. The slots are the exclusive locks
+    /// `NAME~1`, `NAME~2` and so on; the guard tells which one was taken.
+    ///
+    /// A free slot costs one request. Whoever finds the slot that it tries first taken asks for
+    /// all at once, and waits in all queues in the order of its asking.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, slots: u32) -> SlotRequest {
+        let max = self.driver.config().limits.together;
+        let fits = (1..=max).contains(&(slots as usize));
+        let names = slot_names(name.as_ref(), if fits { slots } else { 0 });
+        let request = SlotRequest::new(self.driver.clone(), names, Want::Any, self.ttl());
+        if fits {
+            return request;
+        }
+        request.refused(AcquireError::Slots { asked: slots, max })
     }
 
     /// Watches a lock: who is inside and how many wait, now and on every change.
@@ -122,6 +144,7 @@ pub struct Builder {
     owner: Option<String>,
     cluster: Option<Cluster>,
     file: Option<PathBuf>,
+    security: Security,
 }
 
 impl Builder {
@@ -157,6 +180,13 @@ impl Builder {
         self
     }
 
+    /// How it shows who it is and whom it believes; plain TCP without it.
+    #[must_use]
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
+
     /// Makes the client. Connections to nodes open when they are first needed.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let cluster = match (self.cluster, self.file) {
@@ -165,10 +195,10 @@ impl Builder {
             (None, None) if self.endpoints.is_empty() => {
                 return Err(DiscoverError::NoEndpoints.into());
             }
-            (None, None) => discover(&self.endpoints).await?,
+            (None, None) => discover_with(&self.endpoints, &self.security).await?,
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn(&cluster, &owner)?;
+        let driver = Driver::spawn_with(&cluster, &owner, self.security)?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),

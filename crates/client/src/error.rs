@@ -61,6 +61,14 @@ pub enum AcquireError {
         /// Which lock.
         name: Name,
     },
+    /// No semaphore has so many slots, or so few.
+    #[error("a semaphore of {asked} slots cannot be had; give 1 to {max}")]
+    Slots {
+        /// How many were named.
+        asked: u32,
+        /// How many there may be.
+        max: usize,
+    },
     /// The client was closed, or its runtime ended.
     #[error("the client is closed; connect again")]
     Closed,

@@ -635,7 +635,11 @@ fn play_client(steps: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
             5 | 6 => ClientInput::Acquire(key, dice.wish()),
             7 => {
                 let wishes = (0..dice.roll(4)).map(|_| dice.wish()).collect();
-                ClientInput::AcquireAll(key, wishes)
+                if dice.roll(2) == 0 {
+                    ClientInput::AcquireAll(key, wishes)
+                } else {
+                    ClientInput::AcquireAny(key, wishes)
+                }
             }
             8 => ClientInput::Cancel(key),
             9 if dice.flip() => ClientInput::Watch(key, dice.watch()),
@@ -648,7 +652,10 @@ fn play_client(steps: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
         };
         keys += usize::from(matches!(
             input,
-            ClientInput::Acquire(..) | ClientInput::AcquireAll(..) | ClientInput::Keep(..)
+            ClientInput::Acquire(..)
+                | ClientInput::AcquireAll(..)
+                | ClientInput::AcquireAny(..)
+                | ClientInput::Keep(..)
         ));
         let mut todo = vec![input];
         while let Some(input) = todo.pop() {

@@ -30,6 +30,13 @@ pub enum Fact {
         /// Who.
         holder: Holder,
     },
+    /// A client asked for any one of several locks: it may never be inside two of them.
+    AskedAny {
+        /// One of the holders that it may become.
+        holder: Holder,
+        /// How many locks it named.
+        of: usize,
+    },
     /// It is inside.
     Entered {
         /// Who.

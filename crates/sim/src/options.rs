@@ -219,6 +219,8 @@ options! {
     attempt: f64 = 0.05,
     /// The share of wishes for several locks at once.
     together: f64 = 0.1,
+    /// The share of wishes for any one of several locks: the slots of a semaphore.
+    any: f64 = 0.0,
     /// The share of wishes whose hold is detached to a handle.
     detach: f64 = 0.15,
     /// The share of detached wishes in a session that the caller named.

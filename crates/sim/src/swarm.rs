@@ -45,6 +45,9 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
     } else {
         // A watch would show the tokens that a planted bug spoils; it is not to be found by that.
         options.watchers = one(&mut rng, &[0, 1, 3]);
+        // Drawn apart: what else a seed means stays as it was.
+        let mut rng = Prng::new(seed ^ 0x0061_6e79);
+        options.any = one(&mut rng, &[0.0, 0.0, 0.1, 0.5]);
     }
     options
 }
@@ -291,6 +294,14 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
         }
         Plant::ReclaimStale => return_late(options),
         Plant::MigrateWithoutFloor => move_after_spite(options),
+        Plant::KeepsOtherSlots => {
+            options.names = 2 + rng.below(2) as u32;
+            options.hot = 0.0;
+            options.any = 0.8;
+            options.together = 0.0;
+            options.clients = 5;
+            options.hold_ms = 30;
+        }
         Plant::OldGrantHandle => show_old_handles(options),
         Plant::FinishedMark => {
             options.detach = 0.8;

@@ -234,6 +234,7 @@ pub fn fact(at: True, fact: &Fact) -> Option<Line> {
     };
     match fact {
         Fact::Asked { holder } => of(holder, "asks".to_owned()),
+        Fact::AskedAny { holder, of: count } => of(holder, format!("takes any one of {count}")),
         Fact::Entered {
             holder,
             group,

@@ -171,7 +171,7 @@ impl Checker for Scribe {
                 at: at.0,
                 event: RunWord::Healed,
             })),
-            Fact::NodeDown { .. } | Fact::Over => {}
+            Fact::NodeDown { .. } | Fact::AskedAny { .. } | Fact::Over => {}
         }
         Ok(())
     }

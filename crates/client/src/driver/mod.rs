@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 pub use self::core::Counters;
 use self::core::{Core, JobState, Kind, Stage};
 use crate::clock;
+use crate::secure::Security;
 use task::{Hello, Task};
 use timer::Timer;
 
@@ -44,6 +45,8 @@ pub enum Work {
     Acquire(Acquire),
     /// Take several locks, all or none.
     AcquireAll(Vec<Acquire>),
+    /// Take any one of several locks.
+    AcquireAny(Vec<Acquire>),
     /// Renew a handle.
     Keep(Box<Handle>),
     /// Release a handle.
@@ -59,6 +62,15 @@ impl Driver {
     /// time enabled. No connection is opened before it is needed. `owner` is the label that its
     /// sessions carry.
     pub fn spawn(cluster: &Cluster, owner: &str) -> Result<Self, ClusterError> {
+        Self::spawn_with(cluster, owner, Security::default())
+    }
+
+    /// The same, showing and believing what `security` says.
+    pub fn spawn_with(
+        cluster: &Cluster,
+        owner: &str,
+        security: Security,
+    ) -> Result<Self, ClusterError> {
         cluster.check()?;
         let config = cluster.shared_config()?;
         let mut owner = owner;
@@ -88,7 +100,7 @@ impl Driver {
             config,
         });
         let patience = shared.config.times.link_ttl;
-        let task = Task::new(shared.clone(), hello, peers, patience);
+        let task = Task::new(shared.clone(), hello, peers, security, patience);
         // Its turns are bounded by themselves.
         tokio::spawn(tokio::task::unconstrained(task));
         Ok(Self {
@@ -104,7 +116,7 @@ impl Driver {
     /// Begins a piece of work. Nothing blocks; the machine is told at once.
     pub fn begin(&self, work: Work) -> Job {
         let kind = match work {
-            Work::Acquire(_) | Work::AcquireAll(_) => Kind::Take,
+            Work::Acquire(_) | Work::AcquireAll(_) | Work::AcquireAny(_) => Kind::Take,
             Work::Watch(_) => Kind::Watch,
             Work::Keep(_) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
@@ -118,6 +130,7 @@ impl Driver {
                 core.step(match work {
                     Work::Acquire(wish) => ClientInput::Acquire(key, wish),
                     Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
+                    Work::AcquireAny(wishes) => ClientInput::AcquireAny(key, wishes),
                     Work::Keep(handle) => ClientInput::Keep(key, handle),
                     Work::Finish(handle) => ClientInput::Finish(key, handle),
                     Work::Abandon(handle) => ClientInput::Abandon(key, handle),
@@ -357,7 +370,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-pub(crate) fn random() -> u128 {
+fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

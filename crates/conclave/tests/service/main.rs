@@ -8,5 +8,7 @@ mod demo;
 mod elect;
 mod lock;
 mod look;
+mod systems;
+mod tls;
 mod together;
 mod up;

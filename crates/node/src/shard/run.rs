@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_client::Security;
+use conclave_client::secure::Session;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{
     Config, LockNode, Message, NodeEffects, NodeEvent, NodeInput, Start, To,
@@ -31,12 +33,17 @@ use crate::meters::Meters;
 pub(super) const WAKER: Token = Token(usize::MAX);
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
 
+/// So many connections get on with their TLS handshake per round: signatures take their time, and
+/// those who hold locks must be heard meanwhile.
+const HANDSHAKES_ROUND: usize = 8;
 /// No connection is read while so many messages wait for the disk.
 const PARKED_PAUSE: usize = 65_536;
 /// The loop looks around at least this often: a machine that slept counts differently from a poll.
 const ROUND_MAX: Duration = Duration::from_secs(1);
 /// While it drains, a node looks this often whether it is empty.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
+/// As long as holders leave, a drain may last so many times its grace.
+const DRAIN_GRACES: u32 = 5;
 /// How often the gauges are set anew.
 const GAUGES: Duration = Duration::from_secs(1);
 
@@ -44,9 +51,14 @@ const GAUGES: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     No,
-    /// Until nothing is held here, or this time.
+    /// Until nothing is held here, nobody leaves any more, or the last moment has come.
     Draining {
+        grace: Duration,
+        /// Then it ends, unless somebody has left by then.
         until: Instant,
+        last: Instant,
+        /// How many requests were here when it was looked last.
+        left: usize,
     },
     /// The machine has stopped; its last records are on their way to the disk.
     Stopped,
@@ -75,6 +87,9 @@ pub(super) struct Loop {
     /// Connections that broke while something was written to them.
     lost: Vec<u64>,
     pub(super) scratch: Box<[u8]>,
+    /// Bytes as they came from a socket that speaks TLS.
+    pub(super) sealed: Box<[u8]>,
+    pub(super) security: Security,
     /// Whether the records of the start are durable: before, nothing is read.
     pub(super) started: bool,
     leaving: Leaving,
@@ -98,6 +113,7 @@ pub(super) struct Parts {
     pub(super) inner: Arc<Inner>,
     pub(super) journal: Journal,
     pub(super) history: Option<History>,
+    pub(super) security: Security,
 }
 
 impl Loop {
@@ -116,6 +132,7 @@ impl Loop {
         let registry = parts.poll.registry().try_clone()?;
         let mut door = parts.door;
         door.listen(parts.listener, parts.poll.registry())?;
+        let sealed = parts.security.tls().map_or(0, |_| Session::FEED_MAX);
         let granted = i64::try_from(node.requests()).unwrap_or(i64::MAX);
         let mut it = Self {
             config: parts.config,
@@ -136,6 +153,8 @@ impl Loop {
             parked: VecDeque::new(),
             lost: Vec::new(),
             scratch: vec![0; READ_CHUNK].into_boxed_slice(),
+            sealed: vec![0; sealed].into_boxed_slice(),
+            security: parts.security,
             started: false,
             leaving: Leaving::No,
             granted,
@@ -177,7 +196,15 @@ impl Loop {
             self.dial_due();
             if self.may_read() {
                 self.conns.take_ready(&mut ready);
+                let mut handshakes = 0;
                 for id in ready.drain(..) {
+                    if self.conns.is_handshaking(id) {
+                        handshakes += 1;
+                        if handshakes > HANDSHAKES_ROUND {
+                            self.conns.mark_ready(id);
+                            continue;
+                        }
+                    }
                     self.read(id);
                 }
             }
@@ -325,8 +352,13 @@ impl Loop {
 
     fn begin_stop(&mut self, grace: Duration) {
         if self.leaving == Leaving::No {
-            let until = self.now().mono + grace;
-            self.leaving = Leaving::Draining { until };
+            let now = self.now().mono;
+            self.leaving = Leaving::Draining {
+                grace,
+                until: now + grace,
+                last: now + grace * DRAIN_GRACES,
+                left: self.node.requests(),
+            };
             if self.started {
                 self.step(NodeInput::Drain);
             }
@@ -335,13 +367,28 @@ impl Loop {
 
     /// Stops once nothing is held here or the time is up.
     fn drain_on(&mut self) {
-        let Leaving::Draining { until } = self.leaving else {
+        let Leaving::Draining {
+            grace,
+            until,
+            last,
+            left,
+        } = self.leaving
+        else {
             return;
         };
         let now = self.now().mono;
-        if until <= now || self.node.requests() == 0 || !self.started {
+        let here = self.node.requests();
+        if until <= now || here == 0 || !self.started {
             self.handle(NodeInput::Stop);
             self.leaving = Leaving::Stopped;
+        } else if here < left {
+            // Whoever has much here takes its time to move all of it.
+            self.leaving = Leaving::Draining {
+                grace,
+                until: last.min(now + grace),
+                last,
+                left: here,
+            };
         }
     }
 

@@ -21,7 +21,7 @@ mod watch;
 
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
-    NodeEffects, NodeEvent, NodeInput, SessionView, To,
+    NodeEffects, NodeEvent, NodeInput, Reason, SessionView, To, Why,
 };
 pub use canon::Canon;
 pub use client::LockClient;

@@ -18,6 +18,7 @@ mod handles;
 mod hold;
 mod jobs;
 mod link;
+mod moves;
 mod request;
 mod serial;
 mod sight;
@@ -39,8 +40,9 @@ use crate::machine::Machine;
 use crate::table::{Slab, Table};
 use crate::time::{Instant, Now, Wake, Wall};
 
-use jobs::Job;
+use jobs::{Job, Want};
 use link::Link;
+use moves::Moves;
 use request::Requester;
 
 /// All requesters of one client process, with its sessions and its connections to the nodes.
@@ -66,6 +68,7 @@ pub struct LockClient {
     picks: Table<(u64, usize), Arc<[NodeId]>>,
     /// Requests that wait for a first word from any node.
     starting: Vec<u32>,
+    moves: Moves,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     last_request: RequestNo,
     last_serial: u64,
@@ -97,6 +100,7 @@ impl LockClient {
             jobs: Table::new(seed),
             watches: BTreeMap::new(),
             picks: Table::new(seed),
+            moves: Moves::default(),
             starting: Vec::new(),
             timers: BinaryHeap::new(),
             last_request: RequestNo(0),
@@ -243,8 +247,9 @@ impl Machine for LockClient {
             ClientInput::Closed(node, conn) => self.closed(node, conn, out),
             ClientInput::Receive(node, conn, message) => self.receive(node, conn, message, out),
             ClientInput::Wake => self.wake(out),
-            ClientInput::Acquire(key, wish) => self.acquire(key, vec![wish], false, out),
-            ClientInput::AcquireAll(key, wishes) => self.acquire(key, wishes, true, out),
+            ClientInput::Acquire(key, wish) => self.acquire(key, vec![wish], Want::One, out),
+            ClientInput::AcquireAll(key, wishes) => self.acquire(key, wishes, Want::All, out),
+            ClientInput::AcquireAny(key, wishes) => self.acquire(key, wishes, Want::Any, out),
             ClientInput::Cancel(key) => self.cancel(key, out),
             ClientInput::Release(key) => self.release(key, out),
             ClientInput::Watch(key, what) => self.watch(key, what, out),
@@ -256,6 +261,7 @@ impl Machine for LockClient {
                 self.finish_handle(key, &handle, all, out);
             }
         }
+        self.go_on_moving(out);
     }
 
     fn next_wake(&self) -> Option<Wake> {

@@ -361,7 +361,7 @@ impl LockNode {
             return;
         }
         let reserve = self.reserve();
-        let rules = self.config.rules;
+        let (rules, now) = (self.config.rules, self.now.mono);
         let serving = matches!(self.state, State::Serving | State::Draining);
         let mut steps = std::mem::take(&mut self.steps);
         let Some(kept) = self.locks.get_mut(lock) else {
@@ -376,6 +376,7 @@ impl LockNode {
                 reserve,
                 last: &mut self.last_grant,
                 steps: &mut steps,
+                now,
                 removed,
             };
             kept.arbiter.schedule(&mut scope);
@@ -409,6 +410,7 @@ impl LockNode {
                     named: Token(0),
                     inquired: false,
                     entered: false,
+                    since: self.now.mono,
                 };
                 self.store(&ask, out);
                 if travels {

@@ -200,6 +200,7 @@ impl LockNode {
             named: token,
             inquired: false,
             entered: true,
+            since: self.now.mono,
         });
         entry.used = token;
         self.insert(session, entry);

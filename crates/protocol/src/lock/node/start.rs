@@ -184,6 +184,7 @@ impl LockNode {
             named: stored.named,
             inquired: false,
             entered: stored.entered,
+            since: self.now.mono,
         });
         if let Some(kept) = self.sessions.get_mut(session) {
             kept.entered |= stored.entered;
