@@ -375,7 +375,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-pub(crate) fn random() -> u128 {
+fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

@@ -54,6 +54,7 @@ impl Loop {
         set(&meters.sessions, sessions);
         set(&meters.clients, clients);
         set(&meters.tombstones, tombstones);
+        set(&meters.watches, self.node.watches());
         set(&meters.connections, self.conns.len());
         set(&meters.buffered, self.conns.unsent());
         set(&meters.parked, self.parked.len());
