@@ -93,9 +93,10 @@ enum Command {
         The command finds CONCLAVE_LOCK, CONCLAVE_TOKEN (give it to what you write to) and\n\
         CONCLAVE_GROUP in its environment; with --slots also CONCLAVE_SLOT, with --and also\n\
         CONCLAVE_LOCKS and CONCLAVE_TOKENS, one per line in the same order. Signals are\n\
-        passed on to it. If the lock cannot be renewed it gets TERM a fifth of the TTL before the deadline, at once if the lock is\n\
-        gone, and KILL at the deadline; if this process is killed it gets TERM (Linux). Below a\n\
-        terminal that is the command alone, elsewhere the whole process group it leads.\n\n\
+        passed on to it. If the lock cannot be renewed it gets TERM a fifth of the TTL before the\n\
+        deadline, at once if the lock is gone, and KILL at the deadline; if this process\n\
+        is killed it gets TERM (Linux). Below a terminal that is the command alone, elsewhere\n\
+        the whole process group it leads.\n\n\
         Exit codes: that of the command (128+n if signal n ended it), 2 usage, 3 not acquired\n\
         in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
     )]
