@@ -7,6 +7,7 @@ use crate::cli::Failure;
 mod check_config;
 mod daemon;
 mod demo;
+mod elect;
 mod find;
 mod forward;
 mod guarded;
@@ -21,19 +22,25 @@ mod place;
 mod registry;
 mod serve;
 mod settings;
+pub(crate) mod shape;
 mod signals;
+mod together;
 pub(crate) mod up;
 pub(crate) mod usage;
+mod watch;
 
 pub(crate) use check_config::{CheckConfig, hex};
 pub(crate) use demo::Demo;
+pub(crate) use elect::Elect;
 pub(crate) use find::{Target, TlsFlags};
 pub(crate) use guarded::ExecGuarded;
 pub(crate) use lock::Lock;
 pub(crate) use look::{Locks, Sessions, Show, Status};
 pub(crate) use place::shown;
 pub(crate) use serve::Serve;
+pub(crate) use together::{Barrier, Latch};
 pub(crate) use up::Up;
+pub(crate) use watch::Watch;
 
 /// A runtime on this thread: children that shall end with us must be started by a thread that
 /// lives as long as we do.

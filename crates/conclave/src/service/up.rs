@@ -14,6 +14,7 @@ use super::find::Target;
 use super::layout::{Layout, Wish};
 use super::members::Members;
 use super::settings::LogFormat;
+use super::shape::Shape;
 use super::signals::{Stops, code_of_signal};
 use super::{http, logs, registry, runtime};
 use crate::cli::Failure;
@@ -25,31 +26,17 @@ const QUIET: Duration = Duration::from_secs(3);
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Up {
-    /// How many nodes; 5 without it
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    nodes: Option<u32>,
-    /// The quorum system; majority without it
-    #[arg(long, value_name = "SYSTEM")]
-    quorum: Option<String>,
-    /// The groups that own the cartels of a group system, in order
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    groups: Vec<String>,
+    #[command(flatten)]
+    shape: Shape,
     /// Each node is a process that can be killed and started again by hand
     #[arg(long)]
     processes: bool,
     /// Keep everything in this directory and use it again; without it nothing is left
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// What nodes keep on disk; pause without it
-    #[arg(long, value_enum, value_name = "HOW")]
-    restart: Option<Restart>,
     /// The longest TTL of a lock; 60s without it
     #[arg(long, value_name = "SPAN")]
     ttl_max: Option<Span>,
-    /// Everybody speaks TLS, with certificates made for this cluster
-    #[arg(long)]
-    tls: bool,
     /// What is logged: error, warn, info, debug, trace, or directives by module
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: String,
@@ -99,17 +86,13 @@ impl Up {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         logs::start(&self.log, LogFormat::Text)?;
         let wish = Wish {
-            nodes: self.nodes,
-            quorum: self.quorum.clone(),
-            groups: self.groups.clone(),
-            restart: self.restart.map(RestartText::from),
+            shape: self.shape.clone(),
             times: Times {
                 ttl_max: self.ttl_max,
                 ..Times::default()
             },
             log: Some(self.log.clone()),
             history: self.history,
-            tls: self.tls,
         };
         let mut layout = Layout::open(self.data.as_deref(), &wish)?;
         runtime()?.block_on(self.hold(&mut layout))

@@ -7,5 +7,6 @@ mod cluster;
 mod demo;
 mod lock;
 mod look;
+mod systems;
 mod tls;
 mod up;
