@@ -34,7 +34,7 @@ pub(crate) struct Elect {
     #[arg(long, conflicts_with_all = ["value", "wait", "command"])]
     observe: bool,
     /// With --observe: tell who leads now and end, with code 3 if nobody does
-    #[arg(long, requires = "observe")]
+    #[arg(long, requires = "observe", conflicts_with_all = ["value", "wait", "command"])]
     once: bool,
     #[command(flatten)]
     endpoints: Endpoints,
