@@ -28,6 +28,14 @@ impl Loop {
                 let (page, next) = self.node.sessions_from(*from, *limit, now);
                 Report::Sessions(page, next)
             }
+            Query::Reasons(name) => {
+                let now = self.now().mono;
+                Report::Reasons {
+                    state: self.node.state(),
+                    pause: self.node.pauses_for(now),
+                    reasons: self.node.reasons(name, now),
+                }
+            }
             Query::Labels(of) => {
                 let of = of.iter().take(LABELS_MAX);
                 let label = |(session, request)| self.node.label(session, request);

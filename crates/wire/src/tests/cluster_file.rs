@@ -29,6 +29,7 @@ fn three() -> Cluster {
             max_inside: None,
             max_bypass: Some(0),
             protocol: Some(ProtocolText::Serial),
+            choice: None,
         }],
         nodes: (1..=3).map(node).collect(),
     }
@@ -71,6 +72,7 @@ fn detailed() -> Cluster {
         max_inside: Some(4),
         max_bypass: None,
         protocol: None,
+        choice: None,
     });
     cluster
 }
