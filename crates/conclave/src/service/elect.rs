@@ -18,6 +18,7 @@ use crate::cli::Failure;
 use crate::output;
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Elect {
     /// The election: the name of its lock
     name: OsString,
