@@ -22,6 +22,7 @@ mod registry;
 mod serve;
 mod settings;
 mod signals;
+mod system;
 pub(crate) mod up;
 pub(crate) mod usage;
 

@@ -104,6 +104,9 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) id: Option<u32>,
+    /// This node is the one in the cluster file whose peer address begins with this host's name
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) id_from_hostname: bool,
     /// Where the node keeps its records
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
@@ -305,12 +308,16 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let file: NodeFile = text.map(Text::parse).transpose()?.unwrap_or_default();
         let layers = Layers { text, base, env };
-        let id = layers
-            .pick(ID, flags.id, file.id, number)?
-            .ok_or_else(|| layers.missing(ID, "which node this is"))?;
+        let id = if flags.id_from_hostname {
+            None
+        } else {
+            let id = layers.pick(ID, flags.id, file.id, number)?;
+            Some(id.ok_or_else(|| layers.missing(ID, "which node this is"))?)
+        };
         let what = "where the node keeps its records";
         let data = layers.path(DATA, what, flags.data.as_ref(), file.data)?;
         let (cluster_file, cluster) = cluster(&layers, flags, file.cluster)?;
+        let id = id.map_or_else(|| id_of_host(&cluster, &super::system::host_name()), Ok)?;
         let what = "a file of random text, the same on all nodes";
         let secret_file = flags.secret_file.as_ref();
         let secret_file = layers.path(SECRET_FILE, what, secret_file, file.secret_file)?;
@@ -414,6 +421,36 @@ fn cluster(
         from: given.from,
     };
     Ok((given, cluster))
+}
+
+/// The node whose peer address begins with the name of this host.
+fn id_of_host(cluster: &Cluster, host: &str) -> Result<Given<u32>, Failure> {
+    let first = |peer: &str| {
+        let name = peer.split([':', '.']).next().unwrap_or_default();
+        !host.is_empty() && name.eq_ignore_ascii_case(host)
+    };
+    let fits: Vec<u32> = cluster
+        .nodes
+        .iter()
+        .filter(|node| first(&node.peer))
+        .map(|node| node.id)
+        .collect();
+    let wrong = |why: String| {
+        Err(Failure::Input(format!(
+            "id_from_hostname: {why} of the cluster '{}' begins with '{}', the name of this host; \
+             give --id",
+            shown(&cluster.name),
+            shown(host)
+        )))
+    };
+    match fits[..] {
+        [value] => Ok(Given {
+            value,
+            from: Source::Flag("id-from-hostname"),
+        }),
+        [] => wrong("no peer address".to_owned()),
+        _ => wrong(format!("the peer address of {} nodes", fits.len())),
+    }
 }
 
 /// Where to listen: as given, else at the node's addresses in the cluster file.
@@ -537,4 +574,36 @@ fn open_to_others(found: &fs::Metadata) -> bool {
 #[cfg(not(unix))]
 fn open_to_others(_: &fs::Metadata) -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_finds_its_number_by_its_name() {
+        let text = r#"
+            name = "test"
+            epoch = 1
+            quorum = "majority"
+            nodes = [
+                { id = 1, peer = "lock-0.lock.svc:7000", api = "http://a:1" },
+                { id = 2, peer = "lock-1.lock.svc:7000", api = "http://b:1" },
+                { id = 3, peer = "lock-10:7000", api = "http://c:1" },
+                { id = 4, peer = "twin:7000", api = "http://d:1" },
+                { id = 5, peer = "twin.b:7000", api = "http://e:1" },
+            ]
+        "#;
+        let cluster: Cluster = toml::from_str(text).unwrap();
+        let id = |host: &str| id_of_host(&cluster, host).map(|given| given.value);
+        assert_eq!(id("lock-0").unwrap(), 1);
+        assert_eq!(id("LOCK-1").unwrap(), 2);
+        assert_eq!(id("lock-10").unwrap(), 3);
+        for wrong in ["lock", "lock-2", "twin", ""] {
+            let Err(Failure::Input(text)) = id(wrong) else {
+                panic!("'{wrong}' is a node");
+            };
+            assert!(text.contains("give --id"), "{text}");
+        }
+    }
 }

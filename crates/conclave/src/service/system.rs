@@ -1,0 +1,110 @@
+//! What the operating system grants a node, and what it is told: open files, the service manager.
+
+use std::io;
+
+/// Raises the number of files that this process may open to the most that it may ask for, and
+/// gives the number before and now. Every connection is an open file, and the usual limit is
+/// made for programs with a handful of them.
+#[cfg(unix)]
+pub(crate) fn raise_open_files() -> io::Result<(u64, u64)> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let found = getrlimit(Resource::Nofile);
+    let before = found.current.unwrap_or(u64::MAX);
+    if found.current == found.maximum {
+        return Ok((before, before));
+    }
+    let wanted = Rlimit {
+        current: found.maximum,
+        ..found
+    };
+    setrlimit(Resource::Nofile, wanted)?;
+    Ok((before, found.maximum.unwrap_or(u64::MAX)))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn raise_open_files() -> io::Result<(u64, u64)> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Tells the service manager that started this process how it does, if there is one: `READY=1`,
+/// `STOPPING=1` or `STATUS=…`, as in the manual page `sd_notify(3)`.
+pub(crate) fn tell_manager(what: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
+        return;
+    };
+    if let Err(error) = datagram(&address, what.as_bytes()) {
+        tracing::warn!("cannot tell the service manager '{what}': {error}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn datagram(address: &std::ffi::OsStr, text: &[u8]) -> io::Result<()> {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let address = match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        [b'/', ..] => SocketAddr::from_pathname(address)?,
+        // Virtual machines may be told of other kinds of sockets.
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    UnixDatagram::unbound()?.send_to_addr(text, &address)?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn datagram(_: &std::ffi::OsStr, _: &[u8]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The name of this host up to its first dot.
+#[cfg(unix)]
+pub(crate) fn host_name() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(not(unix))]
+pub(crate) fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn the_manager_hears_on_paths_and_on_abstract_names() {
+        use std::os::linux::net::SocketAddrExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("conclave-test-{}", std::process::id());
+        let abstract_name = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+        let sockets = [
+            (path.clone().into_os_string(), UnixDatagram::bind(&path)),
+            (
+                format!("@{name}").into(),
+                UnixDatagram::bind_addr(&abstract_name),
+            ),
+        ];
+        for (address, socket) in sockets {
+            let socket = socket.unwrap();
+            datagram(&address, b"READY=1").unwrap();
+            let mut text = [0; 20];
+            let size = socket.recv(&mut text).unwrap();
+            assert_eq!(&text[..size], b"READY=1");
+        }
+        assert!(datagram("vsock:1:2".as_ref(), b"READY=1").is_err());
+        assert!(datagram("@".repeat(200).as_ref(), b"READY=1").is_err());
+    }
+
+    #[test]
+    fn open_files_are_raised_to_the_most_there_is() {
+        let (before, now) = raise_open_files().unwrap();
+        assert!(now >= before);
+        assert_eq!(raise_open_files().unwrap(), (now, now), "nothing is left");
+    }
+}
