@@ -14,7 +14,7 @@ import time
 import urllib.parse
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from . import model
 from .clock import now
@@ -39,6 +39,8 @@ _WATCH_SILENCE = 30.0
 """A watch is never silent for so long: its node sends a sign of life more often."""
 _AT_THIS_NODE = frozenset(["too_many_waiters", "too_many_connections", "too_many_watchers"])
 """Limits that another node may not have reached."""
+
+_L = TypeVar("_L", bound=Lock)
 
 _TROUBLE = (OSError, http.client.HTTPException)
 
@@ -133,7 +135,8 @@ class Client:
         Ending the wait by an exception, ``KeyboardInterrupt`` for example, cancels the request.
         """
         wish = self._wish(mode, group, ttl, owner, note, slots)
-        return Lock(self._acquire(_bytes(name), wish, ttl, wait, on_lost))
+        hold = self._acquire(_bytes(name), wish, ttl, wait, on_lost)
+        return self._kept(hold, lambda: Lock(hold))
 
     def try_lock(self, name: Text, **options: Any) -> Lock | None:
         """Takes a lock if nobody is in the way, else gives ``None``. Options as of :meth:`lock`."""
@@ -157,7 +160,8 @@ class Client:
         leads.
         """
         wish = self._wish("exclusive", None, ttl, owner, value, None)
-        return Leader(self._acquire(_bytes(name), wish, ttl, wait, on_lost), _bytes(value))
+        hold = self._acquire(_bytes(name), wish, ttl, wait, on_lost)
+        return self._kept(hold, lambda: Leader(hold, _bytes(value)))
 
     def leader(self, name: Text) -> Holder | None:
         """Who leads the election ``name`` now; its value is the ``note``."""
@@ -310,6 +314,15 @@ class Client:
             self._release(grant.handle, now() + self._transport.patience)
             if until is not None and now() >= until:
                 raise NotAcquired("the lock came too late to be of use; ask again", "not_acquired")
+
+    def _kept(self, hold: _Hold, make: Callable[[], _L]) -> _L:
+        """The lock with its thread; without a thread it would be lost soon, so it is released."""
+        try:
+            return make()
+        except BaseException:
+            self._untracked(hold)
+            hold.release(_EXIT_PATIENCE)
+            raise
 
     def _get(self, path: str) -> dict[str, Any]:
         told = self._reach("GET", path, lambda: None).body
@@ -488,10 +501,13 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    until = now() + 2 * _EXIT_PATIENCE
     for client in list(_clients):
-        if client._pid == os.getpid():
-            for hold in client._held():
-                hold.release(_EXIT_PATIENCE)
+        for hold in client._held():
+            # Whatever is left ends with its TTL.
+            left = min(_EXIT_PATIENCE, until - now())
+            if left > 0:
+                hold.release(left)
 
 
 if hasattr(os, "register_at_fork"):

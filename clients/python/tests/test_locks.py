@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def script(text: str, **more: Any) -> subprocess.Popen[str]:
     """Runs Python with a client at hand."""
     head = f"from conclave_lock import *\nclient = Client({cluster.endpoints!r})\n"
     command = [sys.executable, "-c", head + text]
-    return subprocess.Popen(command, text=True, **more)
+    folder = pathlib.Path(__file__).resolve().parents[1]
+    return subprocess.Popen(command, text=True, cwd=folder, **more)
 
 
 class Locks(unittest.TestCase):
