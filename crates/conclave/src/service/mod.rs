@@ -22,6 +22,7 @@ mod place;
 mod registry;
 mod serve;
 mod settings;
+pub(crate) mod shape;
 mod signals;
 mod system;
 pub(crate) mod up;

@@ -36,6 +36,8 @@ pub(super) struct Link {
     hello: Instant,
     /// When the last heartbeat that was answered was sent: freshness counts from here.
     pub(super) base: Option<Instant>,
+    /// When anything came last on this connection.
+    heard: Instant,
     /// Heartbeats without an answer, on this connection.
     beats: VecDeque<(u64, Instant)>,
     last_beat: u64,
@@ -71,6 +73,7 @@ impl Link {
             incarnation: Incarnation(0),
             hello: Instant::ZERO,
             base: None,
+            heard: Instant::ZERO,
             beats: VecDeque::new(),
             last_beat: 0,
             next_beat: Instant::FAR,
@@ -210,12 +213,14 @@ impl LockClient {
 
     /// Whether a message of this connection counts; if so the node is no longer suspected.
     pub(super) fn hears(&mut self, node: NodeId, conn: ConnNo) -> bool {
+        let now = self.now.mono;
         let Some(link) = self.link_mut(node) else {
             return false;
         };
         if link.conn != conn || link.state != LinkState::Open {
             return false;
         }
+        link.heard = now;
         if std::mem::take(&mut link.suspect) && !self.avoided(node) {
             self.troubled.remove(&node);
         }
@@ -232,6 +237,7 @@ impl LockClient {
         }
         link.state = LinkState::Open;
         link.hello = now;
+        link.heard = Instant::ZERO;
         link.draining = false;
         link.beats.clear();
         let hello = Message::Hello {
@@ -389,6 +395,14 @@ impl LockClient {
         for node in idle {
             self.connect(node, out);
         }
+    }
+
+    /// Whether a node is at work: answers to others came within the time that an answer takes.
+    /// What was asked of it meanwhile waits its turn there.
+    pub(super) fn is_busy(&self, node: NodeId) -> bool {
+        let delay = self.hedge_delay(std::iter::once(node));
+        let link = self.link(node).filter(|link| link.is_open());
+        link.is_some_and(|link| link.heard + delay > self.now.mono)
     }
 
     /// Whether there is a reason to be connected.
@@ -593,6 +607,7 @@ impl LockClient {
         for grant in noted {
             self.noted(node, *grant, out);
         }
+        self.tidy_moves();
         self.freshened(node, out);
         self.depart_through(node, out);
     }
@@ -650,7 +665,10 @@ impl LockClient {
                     out.events.push(ClientEvent::Disconnect(node, conn));
                     self.lose_link(node, out);
                 } else if link.next_beat <= now {
-                    let silent = oldest.is_some_and(|sent| sent < now) && !link.suspect;
+                    // A node that answers other things is busy, not dead.
+                    let heard = link.heard;
+                    let silent = oldest.is_some_and(|sent| sent < now && heard <= sent);
+                    let silent = silent && !link.suspect;
                     self.send_beat(node, out);
                     if silent {
                         self.suspect(node, out);

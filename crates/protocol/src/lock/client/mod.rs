@@ -18,6 +18,7 @@ mod handles;
 mod hold;
 mod jobs;
 mod link;
+mod moves;
 mod request;
 mod serial;
 mod upkeep;
@@ -39,6 +40,7 @@ use crate::time::{Instant, Now, Wake, Wall};
 
 use jobs::Job;
 use link::Link;
+use moves::Moves;
 use request::Requester;
 
 /// All requesters of one client process, with its sessions and its connections to the nodes.
@@ -63,6 +65,7 @@ pub struct LockClient {
     picks: Table<(u64, usize), Arc<[NodeId]>>,
     /// Requests that wait for a first word from any node.
     starting: Vec<u32>,
+    moves: Moves,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     last_request: RequestNo,
     last_serial: u64,
@@ -92,6 +95,7 @@ impl LockClient {
             by_ref: Table::new(seed),
             jobs: Table::new(seed),
             picks: Table::new(seed),
+            moves: Moves::default(),
             starting: Vec::new(),
             timers: BinaryHeap::new(),
             last_request: RequestNo(0),
@@ -247,6 +251,7 @@ impl Machine for LockClient {
                 self.finish_handle(key, &handle, all, out);
             }
         }
+        self.go_on_moving(out);
     }
 
     fn next_wake(&self) -> Option<Wake> {

@@ -543,14 +543,20 @@ impl LockClient {
             return;
         }
         let silent = request.members.iter().filter(|member| !member.answered);
-        let silent: Vec<NodeId> = silent.map(|member| member.node).collect();
+        let silent: Vec<(NodeId, Instant)> =
+            silent.map(|member| (member.node, member.asked)).collect();
         let due = |member: &&Member| member.retry.is_some_and(|retry| retry <= now);
         let again = request.members.iter().filter(due);
         let again: Vec<NodeId> = again.map(|member| member.node).collect();
         for node in again {
             self.ask_node(place, node, out);
         }
-        for node in silent {
+        let patience = self.config.times.link_ttl;
+        for (node, asked) in silent {
+            // With much asked of it at once, its answers take their time.
+            if asked + patience > now && self.is_busy(node) {
+                continue;
+            }
             if let Some(link) = self.link_mut(node) {
                 link.suspect = true;
                 self.troubled.insert(node);
