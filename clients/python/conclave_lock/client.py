@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Callable, TypeVar
 
 from . import model
@@ -194,7 +194,7 @@ class Client:
         """How the nodes do, as ``GET /v1/status`` tells it."""
         return self._get("/v1/status")
 
-    def watch(self, name: Text) -> Iterator[LockState]:
+    def watch(self, name: Text) -> Generator[LockState, None, None]:
         """The state of a lock now, and again whenever it changes.
 
         States may be skipped, and a holder is never followed by one with a smaller token of
@@ -212,7 +212,7 @@ class Client:
                     highest, group = top.token, top.group
             yield state
 
-    def watch_prefix(self, prefix: Text = "") -> Iterator[LockState]:
+    def watch_prefix(self, prefix: Text = "") -> Generator[LockState, None, None]:
         """As :meth:`watch`, of every lock whose name begins with ``prefix``.
 
         The names that there are come first. A lock that is free again is told once, as empty.
@@ -220,7 +220,7 @@ class Client:
         query = urllib.parse.urlencode({"prefix": _bytes(prefix)})
         return self._watch(f"/v1/watch?{query}")
 
-    def observe(self, name: Text) -> Iterator[Holder | None]:
+    def observe(self, name: Text) -> Generator[Holder | None, None, None]:
         """Who leads the election ``name``, and again whenever that changes; ``None`` is nobody.
 
         Never goes back to a leader with a smaller token.
@@ -420,7 +420,7 @@ class Client:
                 return False
         return False
 
-    def _watch(self, path: str) -> Iterator[LockState]:
+    def _watch(self, path: str) -> Generator[LockState, None, None]:
         trouble_since: float | None = None
         while True:
             error: ConclaveError | None = None

@@ -86,6 +86,12 @@ class Waiter:
     raw: dict[str, Any] = field(repr=False, compare=False)
     """Everything that the node told about it."""
 
+    @property
+    def why(self) -> str | None:
+        """Why it waits, in words, if the node tells."""
+        why = self.raw.get("why")
+        return why.get("text") if isinstance(why, Mapping) else None
+
 
 @dataclass(frozen=True)
 class LockState:

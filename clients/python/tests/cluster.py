@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 from typing import Any, Callable
 
 from conclave_lock import Lock, now
@@ -71,6 +72,12 @@ class Cluster:
         self.nodes = json.loads(line)["nodes"]
         self.more = json.loads(self.up.stdout.readline())
         self.endpoints = [node["api"] for node in self.nodes]
+
+    def needs(self, word: str) -> None:
+        """Skips a test of something that an older program does not have."""
+        with urllib.request.urlopen(self.endpoints[0] + "/v1/openapi.json") as answer:
+            if f'"{word}"' not in answer.read().decode():
+                raise unittest.SkipTest(f"this program does not know {word}")
 
     def signal(self, place: int, what: signal.Signals) -> None:
         """Sends a signal to one node."""

@@ -201,6 +201,39 @@ class Locks(unittest.TestCase):
         with self.client.elect("boss", "host-2:80", wait=20) as second:
             self.assertGreater(second.token, first.token)
 
+    def test_a_semaphore_lets_so_many_in(self) -> None:
+        cluster.needs("slots")
+        held = [self.client.lock("sem", slots=2, wait=20) for _ in range(2)]
+        self.assertEqual({lock.slot for lock in held}, {1, 2})
+        self.assertIsNone(self.client.try_lock("sem", slots=2))
+        held[0].release()
+        with self.client.lock("sem", slots=2, wait=20) as lock:
+            self.assertEqual(lock.slot, held[0].slot)
+        held[1].release()
+
+    def test_a_watch_tells_what_changes(self) -> None:
+        cluster.needs("/v1/watch")
+        watch = self.client.watch("seen")
+        self.assertEqual(next(watch).holders, [])
+        with self.client.lock("seen", note="inside") as lock:
+            state = next(one for one in watch if one.holders)
+            self.assertEqual(state.holders[0].token, lock.token)
+        self.assertTrue(next(one for one in watch if not one.holders))
+        watch.close()
+        with self.client.lock("seen/1", note="x"):
+            names = {one.name for one, _ in zip(self.client.watch_prefix("seen/"), range(1))}
+            self.assertEqual(names, {b"seen/1"})
+
+    def test_observers_see_leaders_in_order(self) -> None:
+        cluster.needs("/v1/watch")
+        leaders = self.client.observe("chief")
+        self.assertIsNone(next(leaders))
+        for value in (b"one", b"two"):
+            with self.client.elect("chief", value, wait=20):
+                leader = next(one for one in leaders if one is not None and one.note)
+                self.assertEqual(leader.note, value)
+        leaders.close()
+
     def test_status_names_the_nodes(self) -> None:
         self.assertEqual(len(self.client.status()["nodes"]), 3)
 
