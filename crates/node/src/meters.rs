@@ -190,7 +190,7 @@ impl Meters {
         meters.set_state("starting");
         // From zero on, so that the first refusal is seen as a rise.
         for reason in LIMITS {
-            meters.refused.get_or_create(&Reason { reason });
+            drop(meters.refused.get_or_create(&Reason { reason }));
         }
         Arc::new(meters)
     }
