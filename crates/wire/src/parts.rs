@@ -325,6 +325,7 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::Finished => 14,
         Refusal::NoHandles => 15,
         Refusal::Unfit => 16,
+        Refusal::WatchLimit => 19,
     };
     pb::uint(out, 1, code);
     match refusal {
@@ -367,6 +368,7 @@ pub(crate) fn refusal(mut from: Reader<'_>) -> Result<Refusal, Bad> {
         14 => Refusal::Finished,
         15 => Refusal::NoHandles,
         16 => Refusal::Unfit,
+        19 => Refusal::WatchLimit,
         _ => return Err(Bad("an unknown refusal")),
     })
 }

@@ -39,10 +39,10 @@ pub(crate) struct Lock {
     group: Option<OsString>,
     /// How long the lock outlives us if we vanish
     #[arg(long, value_name = "SPAN", default_value = "10s")]
-    ttl: Span,
+    pub(super) ttl: Span,
     /// Wait at most so long; without it, and without --try, as long as it takes
     #[arg(long, value_name = "SPAN", conflicts_with = "try_only")]
-    wait: Option<Span>,
+    pub(super) wait: Option<Span>,
     /// Do not wait
     #[arg(long = "try")]
     try_only: bool,
@@ -50,13 +50,19 @@ pub(crate) struct Lock {
     endpoints: Endpoints,
     /// Say what is waited for even if nobody seems to watch
     #[arg(long, short)]
-    verbose: bool,
+    pub(super) verbose: bool,
     /// Print a line of JSON to standard error at the end (standard output is the command's)
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
     command: Vec<OsString>,
+    /// What others may read about the holder
+    #[arg(skip)]
+    pub(super) value: Option<Vec<u8>>,
+    /// Take one of so many slots instead
+    #[arg(skip)]
+    pub(super) latch: Option<u32>,
 }
 
 /// What came of it, for the line of JSON.
@@ -69,6 +75,24 @@ struct Report {
 }
 
 impl Lock {
+    /// An exclusive lock as other commands take it.
+    pub(super) fn plain(name: OsString, endpoints: Endpoints, command: Vec<OsString>) -> Self {
+        Self {
+            name,
+            shared: false,
+            group: None,
+            ttl: Span(Duration::from_secs(10)),
+            wait: None,
+            try_only: false,
+            endpoints,
+            verbose: false,
+            json: false,
+            command,
+            value: None,
+            latch: None,
+        }
+    }
+
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let endpoints = self.endpoints.find()?;
         let mut report = Report::default();
@@ -138,12 +162,18 @@ impl Lock {
     }
 
     async fn acquire(&self, client: &Client) -> Result<Guard, Failure> {
+        if let Some(count) = self.latch {
+            return self.count(client, count).await;
+        }
         let mut request = client.lock(self.name.as_bytes()).ttl(self.ttl.0);
         request = match &self.group {
             Some(group) => request.group(group.as_bytes()),
             None if self.shared => request.shared(),
             None => request.exclusive(),
         };
+        if let Some(value) = &self.value {
+            request = request.note(value);
+        }
         if !self.json && (self.verbose || std::io::stderr().is_terminal()) {
             let name = self.shown();
             request = request.on_position(move |place| {
@@ -167,6 +197,16 @@ impl Lock {
             AcquireError::NoQuorum { .. } => Failure::NoQuorum(error.to_string()),
             error => Failure::Input(format!("'{name}': {error}")),
         })
+    }
+
+    /// Takes one of the slots of a latch.
+    async fn count(&self, client: &Client, count: u32) -> Result<Guard, Failure> {
+        let mut latch = client.latch(self.name.as_bytes(), count).ttl(self.ttl.0);
+        if let Some(wait) = self.wait {
+            latch = latch.timeout(wait.0);
+        }
+        let counted = latch.count_down().await;
+        counted.map_err(|error| super::together::failure(&self.name, &error))
     }
 
     /// Runs the command, and sees to it that it does not outlive the lock.

@@ -25,9 +25,11 @@ pub(crate) struct Shape {
     /// What nodes keep on disk; pause without it
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) restart: Option<Restart>,
-    /// A policy for names that begin with a prefix, as PREFIX:KEY=VALUE,…; may be repeated.
-    /// Keys: protocol (parallel or serial), max_inside, max_bypass
     #[arg(long, value_name = "POLICY", value_parser = policy)]
+    #[arg(
+        help = "A policy for names that begin with a prefix, as PREFIX:KEY=VALUE,…; may be \
+        repeated. Keys: protocol (parallel or serial), max_inside, max_bypass"
+    )]
     pub(crate) policy: Vec<PolicyText>,
 }
 

@@ -8,6 +8,7 @@
 //! | `grpc` | the same over gRPC |
 //! | `answer`, `deliver` | true times; locks whose answer is not written are released |
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
+//! | `watch` | locks as they change, as server-sent events |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
 //! | `server` | connections and their limits |
 
@@ -25,6 +26,7 @@ mod server;
 mod status;
 mod text;
 mod views;
+mod watch;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -43,7 +45,7 @@ use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
 use conclave_wire::handle::Key;
 use thiserror::Error;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, watch as signal};
 
 use crate::meters::Meters;
 use crate::shard::Shard;
@@ -74,6 +76,8 @@ pub struct ApiLimits {
     pub connections: usize,
     /// Acquire requests that wait; others are told `too_many_waiters`.
     pub waiters: usize,
+    /// Watches; others are told `too_many_watchers`.
+    pub watchers: usize,
     /// Bytes of a request's body.
     pub body: usize,
     /// How long the head of a request may take, and how long a connection may be idle.
@@ -85,6 +89,7 @@ impl Default for ApiLimits {
         Self {
             connections: 10_000,
             waiters: 20_000,
+            watchers: 4000,
             body: 64 << 10,
             head: Duration::from_secs(30),
         }
@@ -106,7 +111,7 @@ pub enum ApiError {
 #[derive(Debug)]
 pub struct ApiHandle {
     addr: SocketAddr,
-    stop: watch::Sender<bool>,
+    stop: signal::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -154,7 +159,8 @@ pub(crate) struct App {
     started: Instant,
     limits: ApiLimits,
     waiting: Arc<Semaphore>,
-    stopping: watch::Receiver<bool>,
+    watching: Arc<Semaphore>,
+    stopping: signal::Receiver<bool>,
     fetch: fetch::Fetch,
 }
 
@@ -188,7 +194,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
     let owner = format!("gateway n{}", context.id);
     let driver = Driver::spawn(&context.cluster, &owner)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (stop, stopping) = watch::channel(false);
+    let (stop, stopping) = signal::channel(false);
     let app = Arc::new(App {
         config: driver.config().clone(),
         fetch: fetch::Fetch::new(&context.cluster, context.id),
@@ -202,6 +208,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         started: clock::now().mono,
         limits: context.limits,
         waiting: Arc::new(Semaphore::new(context.limits.waiters)),
+        watching: Arc::new(Semaphore::new(context.limits.watchers)),
         stopping,
     });
     let (shard, node_ended) = (app.shard.clone(), stop.clone());
@@ -226,7 +233,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
 
 /// The paths and their methods, as in the description.
 #[cfg(test)]
-pub(crate) const ROUTES: [(&str, &str); 13] = [
+pub(crate) const ROUTES: [(&str, &str); 15] = [
     ("GET", "/"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
@@ -234,9 +241,11 @@ pub(crate) const ROUTES: [(&str, &str); 13] = [
     ("GET", "/v1/cluster"),
     ("GET", "/v1/locks"),
     ("GET", "/v1/locks/{name}"),
+    ("GET", "/v1/locks/{name}/watch"),
     ("GET", "/v1/openapi.json"),
     ("GET", "/v1/sessions"),
     ("GET", "/v1/status"),
+    ("GET", "/v1/watch"),
     ("POST", "/v1/locks/keepalive"),
     ("POST", "/v1/locks/release"),
     ("POST", "/v1/locks/{name}/acquire"),
@@ -261,6 +270,7 @@ fn router(app: &Arc<App>) -> Router {
         .route("/v1/openapi.json", get(openapi::openapi))
         .route("/v1/status", get(status::status))
         .route("/v1/sessions", get(status::sessions))
+        .route("/v1/watch", get(watch::prefix))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", any(locks::locks))
         .route("/v1/locks/{*rest}", any(locks::locks))

@@ -16,7 +16,10 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::mode::Ask;
-use crate::id::{ClientId, ConnNo, GrantNo, Incarnation, NodeId, RequestNo, SessionId, Token};
+use super::watch::{Sight, Watch};
+use crate::id::{
+    ClientId, ConnNo, GrantNo, Incarnation, NodeId, RequestNo, SessionId, Token, WatchNo,
+};
 use crate::time::Wall;
 
 /// The configuration that both ends of a connection must share.
@@ -96,6 +99,19 @@ pub enum Message {
         request: RequestNo,
         /// The handle's token.
         token: Option<Token>,
+    },
+
+    /// Asks to be told about locks, now and on every change, while the connection lasts.
+    Watch {
+        /// The watch's number.
+        watch: WatchNo,
+        /// What is watched.
+        what: Watch,
+    },
+    /// Ends a watch.
+    Unwatch {
+        /// Which.
+        watch: WatchNo,
     },
 
     // From a node to a client.
@@ -183,6 +199,15 @@ pub enum Message {
     },
     /// The node is about to stop: holders move elsewhere.
     Draining,
+    /// What a watch sees.
+    Seen {
+        /// Which watch.
+        watch: WatchNo,
+        /// What it sees.
+        sight: Box<Sight>,
+    },
+    /// Somebody watches the lock of this grant: whoever enters on it says so at once.
+    Watched(GrantRef),
 
     // Between nodes.
     /// A node that lost its disk asks what others know.
@@ -214,41 +239,63 @@ pub enum Message {
     },
 }
 
-impl Message {
-    /// One word for the kind, as in traces and message counts.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Hello { .. } => "HELLO",
-            Self::Resume(_) => "RESUME",
-            Self::Open(_) => "OPEN",
-            Self::Request { .. } => "REQUEST",
-            Self::Yield(_) => "YIELD",
-            Self::Done { .. } => "DONE",
-            Self::Raise { .. } => "RAISE",
-            Self::Entered(_) => "ENTERED",
-            Self::Heartbeat { .. } => "HEARTBEAT",
-            Self::Keepalive { .. } => "KEEPALIVE",
-            Self::Finish { .. } => "FINISH",
-            Self::Welcome { .. } => "WELCOME",
-            Self::Refused(_) => "REFUSED",
-            Self::Locked { .. } => "LOCKED",
-            Self::Queued { .. } => "QUEUED",
-            Self::NotNow { .. } => "NOT_NOW",
-            Self::Inquire(_) => "INQUIRE",
-            Self::Raised { .. } => "RAISED",
-            Self::Noted(_) => "NOTED",
-            Self::Beat { .. } => "BEAT",
-            Self::Kept(_) => "KEPT",
-            Self::Dead { .. } => "DEAD",
-            Self::Denied { .. } => "DENIED",
-            Self::Draining => "DRAINING",
-            Self::Recover { .. } => "RECOVER",
-            Self::Recovered(_) => "RECOVERED",
-            Self::Alive { .. } => "ALIVE",
-            Self::Travel(_) => "TRAVEL",
-            Self::Carried { .. } => "CARRIED",
+/// Names every kind of message once; counters find it by its place in this list.
+macro_rules! kinds {
+    ($($variant:ident $kind:literal,)*) => {
+        enum Kind { $($variant,)* }
+
+        impl Message {
+            /// One word for each kind, in the order of [`Message::kind_number`].
+            pub const KINDS: &'static [&'static str] = &[$($kind,)*];
+
+            /// The place of its kind in [`Message::KINDS`], for counters.
+            #[inline]
+            pub fn kind_number(&self) -> usize {
+                match self { $(Self::$variant { .. } => Kind::$variant as usize,)* }
+            }
+
+            /// One word for the kind, as in traces and message counts.
+            pub fn kind(&self) -> &'static str {
+                Self::KINDS[self.kind_number()]
+            }
         }
-    }
+    };
+}
+
+kinds! {
+    Hello "HELLO",
+    Resume "RESUME",
+    Open "OPEN",
+    Request "REQUEST",
+    Yield "YIELD",
+    Done "DONE",
+    Raise "RAISE",
+    Entered "ENTERED",
+    Heartbeat "HEARTBEAT",
+    Keepalive "KEEPALIVE",
+    Finish "FINISH",
+    Welcome "WELCOME",
+    Refused "REFUSED",
+    Locked "LOCKED",
+    Queued "QUEUED",
+    NotNow "NOT_NOW",
+    Inquire "INQUIRE",
+    Raised "RAISED",
+    Noted "NOTED",
+    Beat "BEAT",
+    Kept "KEPT",
+    Dead "DEAD",
+    Denied "DENIED",
+    Draining "DRAINING",
+    Recover "RECOVER",
+    Recovered "RECOVERED",
+    Alive "ALIVE",
+    Travel "TRAVEL",
+    Carried "CARRIED",
+    Watch "WATCH",
+    Unwatch "UNWATCH",
+    Seen "SEEN",
+    Watched "WATCHED",
 }
 
 /// One grant of one node to one request.
@@ -284,6 +331,8 @@ pub struct Entered {
     pub token: Token,
     /// What it wants others to read.
     pub note: Option<Arc<[u8]>>,
+    /// How often it has changed its note.
+    pub edition: u32,
 }
 
 /// What a client believes to have at a node, on a new connection. It may span several messages
@@ -446,7 +495,41 @@ pub enum Refusal {
     /// A lock of the serial protocol was asked for a handle.
     #[error("locks of the serial protocol have no handles; use a connected client")]
     NoHandles,
+    /// The client or the node has as many watches as the node keeps.
+    #[error("too many watches; end some first")]
+    WatchLimit,
     /// The message does not fit the protocol of this lock or the state of the connection.
     #[error("the message does not fit here")]
     Unfit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_name_of_its_own_at_its_number() {
+        let node = NodeId(0);
+        let incarnation = Incarnation(1);
+        let session = SessionId(1);
+        let some: [(Message, &str); 4] = [
+            (Message::Draining, "DRAINING"),
+            (Message::Recover { node, incarnation }, "RECOVER"),
+            (Message::Alive { node, incarnation }, "ALIVE"),
+            (
+                Message::Dead {
+                    session,
+                    request: None,
+                },
+                "DEAD",
+            ),
+        ];
+        for (message, kind) in some {
+            assert_eq!(message.kind(), kind);
+        }
+        let mut names = Message::KINDS.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Message::KINDS.len());
+    }
 }

@@ -105,6 +105,10 @@ plants! {
         "A handle with an old grant number is accepted.",
     FinishedMark "finished-mark" "lock"
         "A node drops requests numbered below one that the session has finished.",
+    KeepsOtherSlots "keeps-other-slots" "lock"
+        "Whoever enters one of several slots goes on asking for the others.",
+    WatchForgets "watch-forgets" "lock"
+        "A watcher forgets what it has shown, and shows holders of the past again.",
     SerialUnlockWithoutRequest "serial-unlock-without-request" "lock-serial"
         "An unlock does not say which request it ends.",
 }

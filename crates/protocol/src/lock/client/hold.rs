@@ -156,7 +156,7 @@ impl LockClient {
         });
         self.rearm(place);
         self.leave_troubled(place, out);
-        self.entered_one(key, out);
+        self.entered_one(key, place, out);
     }
 
     /// Says ENTERED: at once if others wait to read it or the hold lives on without us,
@@ -166,7 +166,7 @@ impl LockClient {
             return;
         };
         let reference = request.reference();
-        let at_once = request.note.is_some() || request.info.detached;
+        let at_once = request.note.is_some() || request.info.detached || request.watched;
         let now = self.now.mono;
         for node in nodes {
             if let Some(request) = self.requests.get_mut(place)

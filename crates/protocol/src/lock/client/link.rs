@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::request::Phase;
 use super::{LockClient, Timer};
-use crate::id::{ConnNo, Incarnation, NodeId, RequestNo, SessionId, Token};
+use crate::id::{ConnNo, Incarnation, Key, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{ClientEffects, ClientEvent};
 use crate::lock::canon::{Canon, whole};
 use crate::lock::message::{
@@ -54,6 +54,8 @@ pub(super) struct Link {
     done: VecDeque<(u64, Finished)>,
     /// How often each request stands there: thousands may leave a node at once.
     left: BTreeMap<Ref, u32>,
+    /// Watches that are kept here, or will be once the connection is open.
+    pub(super) watches: BTreeSet<Key>,
     /// What is said once the connection is open.
     outbox: Vec<Message>,
     pub(super) rtt: Duration,
@@ -83,6 +85,7 @@ impl Link {
             to_note: BTreeSet::new(),
             done: VecDeque::new(),
             left: BTreeMap::new(),
+            watches: BTreeSet::new(),
             outbox: Vec::new(),
             rtt: Duration::ZERO,
             suspect: false,
@@ -253,7 +256,25 @@ impl LockClient {
         for message in outbox.into_iter().flatten() {
             out.send(node, message);
         }
+        self.watch_again(node, out);
+        self.note_again(node);
         self.send_beat(node, out);
+    }
+
+    /// A note may have been lost with the old connection, or with the node's memory.
+    fn note_again(&mut self, node: NodeId) {
+        let Some(link) = self.link(node) else { return };
+        let noted = |reference: &&Ref| {
+            let place = self.by_ref.get(*reference).copied();
+            let request = place.and_then(|place| self.requests.get(place));
+            request.is_some_and(|request| {
+                request.note.is_some() && matches!(request.phase, Phase::Inside(_))
+            })
+        };
+        let noted: Vec<Ref> = link.requests.iter().filter(noted).copied().collect();
+        if let Some(link) = self.link_mut(node) {
+            link.to_note.extend(noted);
+        }
     }
 
     /// Says what this client has at a node, in parts.
@@ -408,7 +429,10 @@ impl LockClient {
     /// Whether there is a reason to be connected.
     fn wanted(&self, node: NodeId) -> bool {
         self.link(node).is_some_and(|link| {
-            !link.requests.is_empty() || !link.done.is_empty() || !link.outbox.is_empty()
+            !link.requests.is_empty()
+                || !link.done.is_empty()
+                || !link.outbox.is_empty()
+                || !link.watches.is_empty()
         })
     }
 
@@ -440,6 +464,7 @@ impl LockClient {
                 self.look_elsewhere(place, out);
             }
         }
+        self.watch_elsewhere(node, out);
     }
 
     pub(super) fn refused(&mut self, node: NodeId, why: Refusal, out: &mut ClientEffects) {
@@ -567,6 +592,7 @@ impl LockClient {
             },
             token,
             note: request.note.clone(),
+            edition: request.edition,
         })
     }
 
@@ -645,7 +671,8 @@ impl LockClient {
                 link.state = LinkState::Idle;
                 // Whoever is at work wants to know when a node is back: as long as it is taken
                 // for dead, this client meets others at the wrong first quorum.
-                if self.wanted(node) || self.live() > 0 && self.avoided(node) {
+                let at_work = self.live() > 0 || self.watches() > 0;
+                if self.wanted(node) || at_work && self.avoided(node) {
                     self.connect(node, out);
                 }
             }

@@ -21,6 +21,10 @@ pub(super) struct Requester {
     pub(super) ask: Arc<Ask>,
     pub(super) info: SessionInfo,
     pub(super) note: Option<Arc<[u8]>>,
+    /// How often the note was changed.
+    pub(super) edition: u32,
+    /// Whether somebody waits to read that it entered.
+    pub(super) watched: bool,
     pub(super) phase: Phase,
     /// The nodes asked, in order of their ids.
     pub(super) members: Vec<Member>,
@@ -289,6 +293,8 @@ impl LockClient {
             ask,
             info,
             note: wish.note,
+            edition: 0,
+            watched: false,
             phase,
             members: Vec::with_capacity(target.len()),
             hint: Token(0),
@@ -477,13 +483,12 @@ impl LockClient {
             return;
         }
         request.armed = None;
-        let key = request.key;
         let outside = matches!(
             request.phase,
             Phase::Starting | Phase::Trying | Phase::Raising { .. }
         );
         if outside && request.deadline.is_some_and(|deadline| deadline <= now) {
-            self.fail(key, Ended::TimedOut, out);
+            self.fail_one(place, Ended::TimedOut, out);
             return;
         }
         if matches!(request.phase, Phase::Inside(_)) {
@@ -599,9 +604,8 @@ impl LockClient {
         });
         let known = |node: &usize| request.member(NodeId::at(*node)).is_some();
         let new: Vec<usize> = quorum.iter().filter(|node| !known(node)).collect();
-        let key = request.key;
         if !reachable && let Some(why) = refusal {
-            self.fail(key, Ended::Refused(why), out);
+            self.fail_one(place, Ended::Refused(why), out);
             return;
         }
         for node in new {
