@@ -30,13 +30,13 @@ const LOOK: Duration = Duration::from_millis(250);
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Lock {
     /// The lock
-    name: OsString,
+    pub(super) name: OsString,
     /// Share it with other readers
     #[arg(long, conflicts_with = "group")]
-    shared: bool,
+    pub(super) shared: bool,
     /// Share it with everybody who asks for this group
     #[arg(long, value_name = "G")]
-    group: Option<OsString>,
+    pub(super) group: Option<OsString>,
     /// How long the lock outlives us if we vanish
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     pub(super) ttl: Span,
@@ -45,9 +45,9 @@ pub(crate) struct Lock {
     pub(super) wait: Option<Span>,
     /// Do not wait
     #[arg(long = "try")]
-    try_only: bool,
+    pub(super) try_only: bool,
     #[command(flatten)]
-    endpoints: Endpoints,
+    pub(super) endpoints: Endpoints,
     /// Say what is waited for even if nobody seems to watch
     #[arg(long, short)]
     pub(super) verbose: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Lock {
     pub(super) json: bool,
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
     /// What others may read about the holder
     #[arg(skip)]
     pub(super) value: Option<Vec<u8>>,
