@@ -59,6 +59,37 @@ class Faults(unittest.TestCase):
                 lock.check()
         until("the callback was called", lambda: told)
 
+    def test_holders_exclude_each_other_while_a_node_dies(self) -> None:
+        inside: list[int] = []
+        tokens: list[int] = []
+        wrong: list[str] = []
+        enough = threading.Event()
+
+        def fight(client: Client) -> None:
+            while not enough.is_set():
+                with client.lock("hot", ttl=5) as lock:
+                    inside.append(lock.token)
+                    if len(inside) > 1 or (tokens and lock.token <= tokens[-1]):
+                        wrong.append(f"{inside} after {tokens[-1:]}")
+                    tokens.append(lock.token)
+                    inside.pop()
+
+        clients = [Client(self.cluster.endpoints) for _ in range(3)]
+        for client in clients:
+            client._transport.patience = 0.5
+            self.addCleanup(client.close)
+        threads = [threading.Thread(target=fight, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        until("some were inside", lambda: len(tokens) > 30)
+        self.cluster.signal(self.asked(), signal.SIGKILL)
+        seen = len(tokens)
+        until("others go on inside", lambda: len(tokens) > seen + 30)
+        enough.set()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(wrong, [])
+
     def test_two_dead_nodes_of_three_are_no_quorum(self) -> None:
         for place in (0, 1):
             self.cluster.signal(place, signal.SIGKILL)
