@@ -10,12 +10,13 @@ use conclave_wire::Cluster;
 
 use crate::acquire::Want;
 use crate::barrier::Barrier;
-use crate::discover::{DiscoverError, discover};
+use crate::discover::{DiscoverError, discover_with};
 use crate::driver::Driver;
 use crate::elect::{Election, Observer};
 use crate::error::{AcquireError, ConnectError};
 use crate::latch::Latch;
 use crate::request::{LockAllRequest, LockRequest, SlotRequest};
+use crate::secure::Security;
 use crate::semaphore::slot_names;
 use crate::watch::{PrefixWatch, Watch};
 
@@ -143,6 +144,7 @@ pub struct Builder {
     owner: Option<String>,
     cluster: Option<Cluster>,
     file: Option<PathBuf>,
+    security: Security,
 }
 
 impl Builder {
@@ -178,6 +180,13 @@ impl Builder {
         self
     }
 
+    /// How it shows who it is and whom it believes; plain TCP without it.
+    #[must_use]
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
+
     /// Makes the client. Connections to nodes open when they are first needed.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let cluster = match (self.cluster, self.file) {
@@ -186,10 +195,10 @@ impl Builder {
             (None, None) if self.endpoints.is_empty() => {
                 return Err(DiscoverError::NoEndpoints.into());
             }
-            (None, None) => discover(&self.endpoints).await?,
+            (None, None) => discover_with(&self.endpoints, &self.security).await?,
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn(&cluster, &owner)?;
+        let driver = Driver::spawn_with(&cluster, &owner, self.security)?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),

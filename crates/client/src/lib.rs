@@ -41,6 +41,7 @@ mod error;
 mod guard;
 mod latch;
 mod request;
+pub mod secure;
 pub mod semaphore;
 mod slots;
 mod watch;
@@ -55,6 +56,7 @@ pub use error::{AcquireError, ConnectError, LostError};
 pub use guard::{Guard, GuardSet, Holding, SlotGuard};
 pub use latch::Latch;
 pub use request::{Granted, LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
+pub use secure::Security;
 pub use slots::SLOTS_MAX;
 pub use watch::{PrefixWatch, Sight, Watch, WatchError};
 

@@ -51,6 +51,26 @@ fn the_example_works_as_it_stands() {
 }
 
 #[test]
+fn the_example_works_over_tls() {
+    if !is_installed() {
+        return;
+    }
+    let cluster = Cluster::start(&["--nodes", "3", "--tls"]);
+    let file = |name: &str| cluster.second["tls"][name].as_str().unwrap().to_owned();
+    let (ca, cert, key) = (file("ca"), file("cert"), file("key"));
+    let variables = [
+        ("NODE", cluster.nodes[0].api.as_str()),
+        ("CONCLAVE_CA", &ca),
+        ("CONCLAVE_CERT", &cert),
+        ("CONCLAVE_KEY", &key),
+    ];
+    let script = blocks(&page(), "sh tls");
+    let (code, out, err) = run(&script, cluster.home.path(), &variables);
+    assert_eq!(code, 0, "{out}\n{err}");
+    assert!(out.contains("\"released\":true"), "{out}");
+}
+
+#[test]
 fn a_broken_example_is_found() {
     let home = tempfile::tempdir().unwrap();
     assert_eq!(

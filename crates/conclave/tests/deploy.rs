@@ -73,17 +73,31 @@ fn accepted(arguments: &[String]) {
     }
 }
 
-/// Checks a node file and its cluster file, as node `id`, with a secret of our own.
+/// Checks a node file and its cluster file, as node `id`, with a secret and certificates of ours.
 fn passes(node: &str, cluster: &str, id: usize) -> Value {
     let home = directory();
     put(home.path(), "node.toml", node);
     put(home.path(), "cluster.toml", cluster);
     put(home.path(), "secret", "0123456789abcdef0123456789abcdef\n");
     let id = id.to_string();
-    let words = ["check-config", "node.toml", "--id", &id, "--secret-file"];
-    let run = conclave(home.path(), &[&words[..], &["secret", "--json"]].concat());
-    assert_eq!(run.code, Some(0), "{}", run.err);
-    serde_json::from_str(&run.out).expect("JSON")
+    let run = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let run = conclave(home.path(), &words);
+        assert_eq!(run.code, Some(0), "{words:?}: {}", run.err);
+        run.out
+    };
+    let told: toml::Table = cluster.parse().expect("TOML");
+    let name = told["name"].as_str().expect("a name");
+    run(&format!("certs init --dir tls --cluster {name}"));
+    run(&format!(
+        "certs node --dir tls --id {id} --host example.org"
+    ));
+    let files = format!(
+        "--secret-file secret --tls-ca tls/ca.pem --tls-cert tls/node-{id}.pem --tls-key \
+         tls/node-{id}.key"
+    );
+    let out = run(&format!("check-config node.toml --id {id} {files} --json"));
+    serde_json::from_str(&out).expect("JSON")
 }
 
 /// Runs another program if it is installed: whether it ended well, and what it said.
@@ -113,7 +127,7 @@ fn the_stateful_set_fits_the_cluster_file() {
         let host = format!("conclave-{place}.{service}.{space}.svc");
         assert_eq!(node["peer"].as_str().unwrap(), format!("{host}:7000"));
         let api = node["api"].as_str().unwrap();
-        assert_eq!(api.split("://").nth(1), Some(&*format!("{host}:7001")));
+        assert_eq!(api, format!("https://{host}:7001"));
         passes(&file("node.toml"), &file("cluster.toml"), place + 1);
     }
     assert_eq!(spec["podManagementPolicy"], "Parallel");
@@ -153,6 +167,7 @@ fn the_pods_are_confined_and_probed() {
     ] {
         let get = &container[probe]["httpGet"];
         assert_eq!(get["path"], path);
+        assert_eq!(get["scheme"], "HTTPS");
         assert_eq!(get["port"], "api");
     }
     let named = |list: &Value| -> BTreeSet<String> {
@@ -321,7 +336,14 @@ fn the_image_runs_what_there_is_and_not_as_root() {
 
 #[test]
 fn health_tells_of_a_node_by_its_file() {
-    let mut one = Cluster::start(&["--nodes", "1", "--processes"]);
+    for more in [&[][..], &["--tls"]] {
+        health_of(Cluster::start(
+            &[&["--nodes", "1", "--processes"], more].concat(),
+        ));
+    }
+}
+
+fn health_of(mut one: Cluster) {
     let file = one.data().join("node1.toml");
     let file = file.to_str().unwrap().to_owned();
     for more in [&[][..], &["--ready"]] {

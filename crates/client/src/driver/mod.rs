@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 pub use self::core::Counters;
 use self::core::{Core, JobState, Kind, Stage};
 use crate::clock;
+use crate::secure::Security;
 use task::{Hello, Task};
 use timer::Timer;
 
@@ -61,6 +62,15 @@ impl Driver {
     /// time enabled. No connection is opened before it is needed. `owner` is the label that its
     /// sessions carry.
     pub fn spawn(cluster: &Cluster, owner: &str) -> Result<Self, ClusterError> {
+        Self::spawn_with(cluster, owner, Security::default())
+    }
+
+    /// The same, showing and believing what `security` says.
+    pub fn spawn_with(
+        cluster: &Cluster,
+        owner: &str,
+        security: Security,
+    ) -> Result<Self, ClusterError> {
         cluster.check()?;
         let config = cluster.shared_config()?;
         let mut owner = owner;
@@ -90,7 +100,7 @@ impl Driver {
             config,
         });
         let patience = shared.config.times.link_ttl;
-        let task = Task::new(shared.clone(), hello, peers, patience);
+        let task = Task::new(shared.clone(), hello, peers, security, patience);
         // Its turns are bounded by themselves.
         tokio::spawn(tokio::task::unconstrained(task));
         Ok(Self {

@@ -40,8 +40,13 @@ impl Health {
         let settings = Settings::load(config.as_deref(), &self.flags)?;
         let id = settings.id.value;
         let path = if self.ready { "/readyz" } else { "/healthz" };
-        let url = format!("http://{}{path}", own(&settings.listen_api.value));
-        let answer = runtime()?.block_on(http::get(&url, PATIENCE));
+        // Under TLS the host must be one of the certificate's: those of its public URL.
+        let api = match (settings.security.tls(), settings.cluster.node(id)) {
+            (Some(_), Some(node)) => node.api.trim_end_matches('/').to_owned(),
+            _ => format!("http://{}", own(&settings.listen_api.value)),
+        };
+        let url = format!("{api}{path}");
+        let answer = runtime()?.block_on(http::get(&url, &settings.security, PATIENCE));
         let problem = match answer {
             Ok(answer) if answer.status == 200 => None,
             Ok(answer) => Some(answer.trouble()),

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::find::Endpoints;
+use super::find::{Endpoints, Target};
 use super::forward::Signals;
 use super::place::shown;
 use super::runtime;
@@ -94,9 +94,9 @@ impl Lock {
     }
 
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
+        let target = self.endpoints.find()?;
         let mut report = Report::default();
-        let result = runtime()?.block_on(self.take(&endpoints, &mut report));
+        let result = runtime()?.block_on(self.take(&target, &mut report));
         if !self.json {
             return result;
         }
@@ -131,12 +131,12 @@ impl Lock {
         shown(&self.name.to_string_lossy())
     }
 
-    async fn take(&self, endpoints: &[String], report: &mut Report) -> Result<(), Failure> {
+    async fn take(&self, target: &Target, report: &mut Report) -> Result<(), Failure> {
         let mut signals = Signals::new()?;
         let begun = Instant::now();
         let interrupted = |signal: Signal| Failure::Exit(code_of_signal(signal.as_raw()));
         let client = tokio::select! {
-            client = Client::connect(endpoints.iter().cloned()) => client,
+            client = target.client() => client,
             signal = signals.stop() => return Err(interrupted(signal)),
         };
         let client = client.map_err(|error| Failure::NoQuorum(error.to_string()))?;

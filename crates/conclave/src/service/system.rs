@@ -2,6 +2,12 @@
 
 use std::io;
 
+use conclave_wire::Cluster;
+
+use super::place::shown;
+use super::settings::{Given, Source};
+use crate::cli::Failure;
+
 /// Raises the number of files that this process may open to the most that it may ask for, and
 /// gives the number before and now. Every connection is an open file, and the usual limit is
 /// made for programs with a handful of them.
@@ -59,15 +65,49 @@ fn datagram(_: &std::ffi::OsStr, _: &[u8]) -> io::Result<()> {
 
 /// The name of this host up to its first dot.
 #[cfg(unix)]
-pub(crate) fn host_name() -> String {
+fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(not(unix))]
-pub(crate) fn host_name() -> String {
+fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+/// The node whose peer address begins with the name of this host.
+pub(crate) fn id_of_host(cluster: &Cluster) -> Result<Given<u32>, Failure> {
+    id_of(cluster, &host_name())
+}
+
+fn id_of(cluster: &Cluster, host: &str) -> Result<Given<u32>, Failure> {
+    let first = |peer: &str| {
+        let name = peer.split([':', '.']).next().unwrap_or_default();
+        !host.is_empty() && name.eq_ignore_ascii_case(host)
+    };
+    let fits: Vec<u32> = cluster
+        .nodes
+        .iter()
+        .filter(|node| first(&node.peer))
+        .map(|node| node.id)
+        .collect();
+    let wrong = |why: String| {
+        Err(Failure::Input(format!(
+            "id_from_hostname: {why} of the cluster '{}' begins with '{}', the name of this host; \
+             give --id",
+            shown(&cluster.name),
+            shown(host)
+        )))
+    };
+    match fits[..] {
+        [value] => Ok(Given {
+            value,
+            from: Source::Flag("id-from-hostname"),
+        }),
+        [] => wrong("no peer address".to_owned()),
+        _ => wrong(format!("the peer address of {} nodes", fits.len())),
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -106,5 +146,32 @@ mod tests {
         let (before, now) = raise_open_files().unwrap();
         assert!(now >= before);
         assert_eq!(raise_open_files().unwrap(), (now, now), "nothing is left");
+    }
+
+    #[test]
+    fn a_host_finds_its_number_by_its_name() {
+        let text = r#"
+            name = "test"
+            epoch = 1
+            quorum = "majority"
+            nodes = [
+                { id = 1, peer = "lock-0.lock.svc:7000", api = "http://a:1" },
+                { id = 2, peer = "lock-1.lock.svc:7000", api = "http://b:1" },
+                { id = 3, peer = "lock-10:7000", api = "http://c:1" },
+                { id = 4, peer = "twin:7000", api = "http://d:1" },
+                { id = 5, peer = "twin.b:7000", api = "http://e:1" },
+            ]
+        "#;
+        let cluster: Cluster = toml::from_str(text).unwrap();
+        let id = |host: &str| id_of(&cluster, host).map(|given| given.value);
+        assert_eq!(id("lock-0").unwrap(), 1);
+        assert_eq!(id("LOCK-1").unwrap(), 2);
+        assert_eq!(id("lock-10").unwrap(), 3);
+        for wrong in ["lock", "lock-2", "twin", ""] {
+            let Err(Failure::Input(text)) = id(wrong) else {
+                panic!("'{wrong}' is a node");
+            };
+            assert!(text.contains("give --id"), "{text}");
+        }
     }
 }
