@@ -87,9 +87,12 @@ enum Command {
         after_help = "Examples:\n  conclave lock nightly-backup -- ./backup.sh\n  \
         conclave lock deploy --wait 30s -- make deploy\n  \
         conclave lock gpu0 --group llama-70b -- ./infer.py\n  \
+        conclave lock licences --slots 4 -- ./simulate      # at most four at once\n  \
+        conclave lock src --and dst -- ./move               # both, or none\n  \
         conclave lock index --try --endpoints http://10.0.0.1:8000 -- ./reindex\n\n\
         The command finds CONCLAVE_LOCK, CONCLAVE_TOKEN (give it to what you write to) and\n\
-        CONCLAVE_GROUP in its environment. Signals are passed on to it. If the lock cannot be\n\
+        CONCLAVE_GROUP in its environment; with --slots also CONCLAVE_SLOT, with --and also\n\
+        CONCLAVE_LOCKS and CONCLAVE_TOKENS, one per line in the same order. Signals are passed on to it. If the lock cannot be\n\
         renewed it gets TERM a fifth of the TTL before the deadline, at once if the lock is\n\
         gone, and KILL at the deadline; if this process is killed it gets TERM (Linux). Below a\n\
         terminal that is the command alone, elsewhere the whole process group it leads.\n\n\
@@ -138,8 +141,11 @@ enum Command {
     /// List the locks that are held or waited for
     #[command(after_help = "Examples:\n  conclave locks\n  conclave locks jobs/ --watch=2s")]
     Locks(service::Locks),
-    /// Show who holds a lock and who waits for it
-    #[command(after_help = "Examples:\n  conclave show gpu0\n  conclave show gpu0 --watch --json")]
+    /// Show who holds a lock, who waits for it, and why
+    #[command(
+        after_help = "Examples:\n  conclave show gpu0\n  conclave show gpu0 --mine\n  \
+        conclave show gpu0 --watch --json"
+    )]
     Show(service::Show),
     /// List the sessions of clients
     #[command(after_help = "Example:\n  conclave sessions --json")]

@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{ClientId, GrantNo, Key, Name, NodeId, Token};
 use conclave_protocol::lock::{
-    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, Watch,
+    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, NodeHealth, Watch,
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
@@ -160,6 +160,11 @@ impl Driver {
     /// that no quorum is left. What waits is then cancelled.
     pub fn is_hopeless(&self) -> bool {
         self.owned.shared.with(|core| core.is_hopeless())
+    }
+
+    /// How the nodes look from here.
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        self.owned.shared.with(|core| core.machine.nodes())
     }
 
     /// What has been counted since the start.
@@ -370,7 +375,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-pub(crate) fn random() -> u128 {
+fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

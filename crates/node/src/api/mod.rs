@@ -28,6 +28,7 @@ mod status;
 mod text;
 mod views;
 mod watch;
+mod why;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
