@@ -388,6 +388,10 @@ fn alarms_watch_metrics_that_exist() {
     let known = metrics(&cluster::read(&format!("{api}/metrics")));
     let unknown: Vec<_> = named.difference(&known).collect();
     assert!(unknown.is_empty(), "no such metrics: {unknown:?}");
+    let scrape = documents("prometheus/prometheus.yml").remove(0);
+    assert_eq!(scrape["rule_files"][0], "alerts.yml");
+    let job = &scrape["scrape_configs"][0];
+    assert_eq!(job["job_name"], "conclave", "as the alarms name it");
     let file = folder().join("prometheus/alerts.yml");
     if let Some((ok, said)) = tool("promtool", &["check", "rules", file.to_str().unwrap()]) {
         assert!(ok, "{said}");
