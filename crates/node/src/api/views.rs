@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::text::Text;
 use super::why::{Cause, Gathered, Reasoned};
 
+/// How the labels of gateways begin.
+pub(crate) const GATEWAY: &str = "gateway n";
 /// The most requests of one lock that a node tells.
 pub(crate) const ENTRIES_MAX: usize = 1000;
 
@@ -251,6 +253,14 @@ impl Known {
             Some(seen) if seen.note.is_some() || entry.note.is_none() => {}
             seen => *seen = Some(entry.clone()),
         }
+        // Where a gateway asked on behalf of a handle, the node knows the gateway alone.
+        let stands_in = |owner: &str| owner.starts_with(GATEWAY);
+        if let Some(seen) = &mut self.entry
+            && stands_in(&seen.owner)
+            && !stands_in(&entry.owner)
+        {
+            seen.owner.clone_from(&entry.owner);
+        }
     }
 }
 
@@ -415,6 +425,20 @@ pub(super) mod tests {
         // One grant of three, and nobody is silent: it is not inside.
         let all = merged(&answers, &[]);
         assert_eq!((all.holders.len(), all.waiters.len()), (0, 1));
+    }
+
+    #[test]
+    fn the_owner_of_a_handle_is_not_its_gateway() {
+        let mut moved = entry(1000, 3, Some(9));
+        moved.owner = "gateway n2".into();
+        moved.note = Some(Text(b"hello".to_vec()));
+        let answers = [
+            (NodeId(0), local(vec![entry(1000, 5, Some(9))])),
+            (NodeId(1), local(vec![moved])),
+        ];
+        let all = merged(&answers, &[]);
+        assert_eq!(all.holders[0].owner, "owner 1000");
+        assert_eq!(all.holders[0].note, Some(Text(b"hello".to_vec())));
     }
 
     #[test]

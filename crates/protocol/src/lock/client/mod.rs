@@ -1,8 +1,8 @@
 //! The client's machine: all requesters of one process, with its sessions and its connections.
 //!
 //! Getters: [`LockClient::id`], [`LockClient::held_until`], [`LockClient::held`],
-//! [`LockClient::live`], [`LockClient::knows`], [`LockClient::nodes`]. Inputs: [`Machine::handle`]. Outputs:
-//! [`ClientEffects`].
+//! [`LockClient::live`], [`LockClient::knows`], [`LockClient::nodes`]. Inputs:
+//! [`Machine::handle`]. Outputs: [`ClientEffects`].
 //!
 //! What it guarantees, if the nodes keep their promises:
 //!
