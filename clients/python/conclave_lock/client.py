@@ -81,6 +81,9 @@ class Client:
                 raise ValueError(f"{open_ones[0]}: a bearer token needs https")
         if timeout <= 0:
             raise ValueError("timeout must be more than 0 seconds")
+        plain = [one.url for one in found if not one.secure]
+        if plain and (ca is not None or cert is not None):
+            raise ValueError(f"{plain[0]} is plain HTTP, where certificates do not count: https?")
         secure = any(one.secure for one in found)
         tls = Tls(ca, cert, key) if secure else None
         if tls is not None:

@@ -132,6 +132,10 @@ class Made(unittest.TestCase):
         for wrong in cases:
             with self.assertRaises(ValueError, msg=repr(wrong)):
                 Client(wrong)
+        with self.assertRaisesRegex(ValueError, "plain HTTP"):
+            Client("http://127.0.0.1:1", ca="ca.pem")
+        with self.assertRaisesRegex(ValueError, "cert and key"):
+            Client("https://127.0.0.1:1", cert="cert.pem")
         self.assertEqual(Endpoint.parse("https://[::1]:7/a/").port, 7)
         self.assertEqual(Endpoint.parse("https://h").port, 443)
         self.assertTrue(Endpoint.parse("http://[::1]:7").is_loopback)
