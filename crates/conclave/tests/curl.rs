@@ -71,6 +71,33 @@ fn the_example_works_over_tls() {
 }
 
 #[test]
+fn the_example_works_with_a_token() {
+    let home = tempfile::tempdir().unwrap();
+    let (_, help, _) = ran(cluster::conclave(home.path()).args(["up", "--help"]));
+    if !help.contains("--access") {
+        eprintln!("skipped: this program has no access file");
+        return;
+    }
+    if !is_installed() {
+        return;
+    }
+    let words = ["token", "new", "--principal", "ci", "--json"];
+    let (_, made, _) = ran(cluster::conclave(home.path()).args(words));
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let word = |name: &str| made[name].as_str().unwrap().to_owned();
+    let rule = "[[permission]]\nwho = \"ci\"\nprefix = \"ci/\"\nmay = [\"acquire\"]\n";
+    let access = home.path().join("access.toml");
+    fs::write(&access, format!("{rule}\n{}\n", word("access_toml"))).unwrap();
+    fs::write(home.path().join("ci.token"), word("token")).unwrap();
+    let access = access.to_str().unwrap();
+    let cluster = Cluster::start(&["--nodes", "3", "--tls", "--access", access]);
+    let ca = cluster.second["tls"]["ca"].as_str().unwrap();
+    let variables = [("NODE", cluster.nodes[0].api.as_str()), ("CONCLAVE_CA", ca)];
+    let (code, out, err) = run(&blocks(&page(), "sh token"), home.path(), &variables);
+    assert_eq!(code, 0, "{out}\n{err}");
+}
+
+#[test]
 fn a_broken_example_is_found() {
     let home = tempfile::tempdir().unwrap();
     assert_eq!(
