@@ -189,6 +189,11 @@ enum Command {
         conclave check-config cluster.toml --json\n  \
         CONCLAVE_LOG=debug conclave check-config node.toml --id 2")]
     CheckConfig(service::CheckConfig),
+    /// Ask the node of a node file whether it is alive, or ready
+    #[command(after_help = "Examples:\n  conclave health --config node.toml\n  \
+        conclave health --config node.toml --ready\n\n\
+        Exit 0 if it is, 1 if not.")]
+    Health(service::Health),
     /// Become a command that is told when the parent process ends
     #[command(hide = true)]
     ExecGuarded(service::ExecGuarded),
@@ -247,6 +252,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::ExecGuarded(exec) => exec.run(),
         Command::CheckConfig(check) => check.run(),
+        Command::Health(health) => health.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "conclave", &mut script);
