@@ -43,6 +43,11 @@ mod latch;
 mod request;
 pub mod semaphore;
 mod slots;
+#[cfg_attr(
+    not(feature = "otel"),
+    allow(dead_code, reason = "what is noted of a span is read where it is sent")
+)]
+pub mod trace;
 mod watch;
 
 pub use barrier::{Barrier, BarrierError};

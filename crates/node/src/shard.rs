@@ -5,11 +5,13 @@
 mod conn;
 mod conns;
 mod door;
+mod grants;
 mod look;
 mod peers;
 mod quiet;
 mod read;
 mod run;
+mod speak;
 
 use std::fmt;
 use std::net::{TcpListener, TcpStream};

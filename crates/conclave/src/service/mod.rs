@@ -25,6 +25,7 @@ mod settings;
 pub(crate) mod shape;
 mod signals;
 mod together;
+pub(crate) mod traces;
 pub(crate) mod up;
 pub(crate) mod usage;
 mod watch;

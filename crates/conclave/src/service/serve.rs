@@ -10,7 +10,7 @@ use serde_json::json;
 use super::daemon::Daemon;
 use super::settings::{Given, Overrides, Settings};
 use super::signals::{Stops, code_of_signal};
-use super::{guarded, http, logs, runtime};
+use super::{guarded, http, logs, runtime, traces};
 use crate::cli::Failure;
 use crate::output;
 
@@ -48,6 +48,7 @@ impl Serve {
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
+        traces::start(traces::NODE, Some(&format!("n{}", settings.id.value)));
         runtime()?.block_on(self.serve(settings))
     }
 
@@ -72,7 +73,7 @@ impl Serve {
                 _ = stops.next() => break,
             }
         }
-        tracing::info!(node = id, "stopping; a second signal ends at once");
+        tracing::info!(node = %format_args!("n{id}"), "stopping; a second signal ends at once");
         tokio::select! {
             stopped = node.stop() => stopped.map_err(|why| failed(id, &why)),
             signal = stops.next() => Err(Failure::Exit(code_of_signal(signal))),
@@ -81,7 +82,7 @@ impl Serve {
 
     fn announce(&self, node: &Daemon) -> Result<(), Failure> {
         let (id, api, peer) = (node.id, node.api, node.peer);
-        tracing::info!(node = id, %api, %peer, "ready");
+        tracing::info!(node = %format_args!("n{id}"), %api, %peer, "ready");
         if !self.json {
             return Ok(());
         }

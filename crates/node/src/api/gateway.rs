@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use conclave_client::clock;
 use conclave_client::driver::{Job, Work};
+use conclave_client::trace::Caller;
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Name, SessionId};
 use conclave_protocol::lock::{Acquire, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
@@ -46,6 +47,8 @@ pub(crate) struct Wish {
     /// Who asks, for people.
     pub(crate) owner: String,
     pub(crate) note: Option<Vec<u8>>,
+    /// What the caller is doing, for traces.
+    pub(crate) caller: Caller,
 }
 
 /// A lock that was taken, and the guard that goes with the answer.
@@ -177,7 +180,7 @@ impl App {
         let mut check = tokio::time::interval(CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Attempt {
-            job: self.driver.begin(Work::Acquire(acquire)),
+            job: self.driver.begin_for(Work::Acquire(acquire), wish.caller),
             app: self.clone(),
             name: wish.name,
             mode: wish.mode,

@@ -17,6 +17,7 @@ use conclave_wire::api::v1::locks_server::{Locks, LocksServer};
 use futures_util::stream::{self, Stream};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::service::Routes;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Extensions, Request, Response, Status};
 
 use super::App;
@@ -24,7 +25,7 @@ use super::answer::Answer;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::locks::{ID_MAX, LIST_USUAL, principal};
+use super::locks::{ID_MAX, LIST_USUAL, caller, principal};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
 use super::status::{NodeStatus, SESSIONS_MAX};
@@ -89,6 +90,8 @@ impl Service {
         let extensions = request.extensions();
         let arrived = arrived(extensions);
         let remote = extensions.get::<SocketAddr>().map(ToString::to_string);
+        let traceparent = request.metadata().get("traceparent");
+        let caller = caller(traceparent.map(MetadataValue::as_bytes));
         let body = request.into_inner();
         let name = check(body.name, self.0.config.limits.name_bytes)?;
         if let Some(id) = &body.id
@@ -105,6 +108,7 @@ impl Service {
             id: body.id,
             owner: body.owner.or(remote).unwrap_or_default(),
             note: body.note,
+            caller,
         };
         self.0.begin(arrived, principal(), wish)
     }
