@@ -2,25 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use conclave_protocol::id::Name;
-use conclave_protocol::lock::Watch as What;
+use conclave_protocol::lock::{NodeHealth, Watch as What};
 use conclave_wire::Cluster;
 
-use crate::acquire::Want;
 use crate::barrier::Barrier;
-use crate::discover::{DiscoverError, discover};
+use crate::discover::{DiscoverError, discover_with};
 use crate::driver::Driver;
 use crate::elect::{Election, Observer};
 use crate::error::{AcquireError, ConnectError};
 use crate::latch::Latch;
 use crate::request::{LockAllRequest, LockRequest, SlotRequest};
+use crate::secure::Security;
 use crate::semaphore::slot_names;
 use crate::watch::{PrefixWatch, Watch};
-
-/// How long a hold outlives contact with the nodes unless the caller says otherwise.
-const TTL: Duration = Duration::from_secs(10);
 
 /// A client of a cluster. Clones share their connections; many tasks may use one at once.
 #[derive(Clone, Debug)]
@@ -47,8 +43,7 @@ impl Client {
 
     /// Asks for a lock: exclusive unless said otherwise, with a TTL of ten seconds.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> LockRequest {
-        let names = vec![Name::new(name)];
-        LockRequest::new(self.driver.clone(), names, Want::One, self.ttl())
+        LockRequest::one(self.driver.clone(), Name::new(name))
     }
 
     /// Asks for several locks together, all or none. Callers that hold nothing else never wait
@@ -59,8 +54,7 @@ impl Client {
         I::Item: AsRef<[u8]>,
     {
         let names = names.into_iter().map(Name::new);
-        let names = names.collect();
-        LockAllRequest::new(self.driver.clone(), names, Want::All, self.ttl())
+        LockAllRequest::all(self.driver.clone(), names.collect())
     }
 
     /// Asks for one of the `slots` (1 to 64) of a semaphore: never are more than so many inside.
@@ -73,7 +67,7 @@ impl Client {
         let max = self.driver.config().limits.together;
         let fits = (1..=max).contains(&(slots as usize));
         let names = slot_names(name.as_ref(), if fits { slots } else { 0 });
-        let request = SlotRequest::new(self.driver.clone(), names, Want::Any, self.ttl());
+        let request = SlotRequest::any(self.driver.clone(), names);
         if fits {
             return request;
         }
@@ -114,14 +108,14 @@ impl Client {
         Latch::new(self, name.as_ref(), count)
     }
 
-    fn ttl(&self) -> Duration {
-        let times = &self.driver.config().times;
-        TTL.clamp(times.ttl_min, times.ttl_max)
-    }
-
     /// The cluster it works with.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// How the nodes look from here: round trips, and which of them are avoided or slow.
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        self.driver.nodes()
     }
 
     /// What runs below.
@@ -143,6 +137,7 @@ pub struct Builder {
     owner: Option<String>,
     cluster: Option<Cluster>,
     file: Option<PathBuf>,
+    security: Security,
 }
 
 impl Builder {
@@ -178,6 +173,13 @@ impl Builder {
         self
     }
 
+    /// How it shows who it is and whom it believes; plain TCP without it.
+    #[must_use]
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
+
     /// Makes the client. Connections to nodes open when they are first needed.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let cluster = match (self.cluster, self.file) {
@@ -186,10 +188,10 @@ impl Builder {
             (None, None) if self.endpoints.is_empty() => {
                 return Err(DiscoverError::NoEndpoints.into());
             }
-            (None, None) => discover(&self.endpoints).await?,
+            (None, None) => discover_with(&self.endpoints, &self.security).await?,
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn(&cluster, &owner)?;
+        let driver = Driver::spawn_with(&cluster, &owner, self.security)?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),

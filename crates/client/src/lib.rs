@@ -41,6 +41,7 @@ mod error;
 mod guard;
 mod latch;
 mod request;
+pub mod secure;
 pub mod semaphore;
 mod slots;
 #[cfg_attr(
@@ -53,13 +54,14 @@ mod watch;
 pub use barrier::{Barrier, BarrierError};
 pub use client::{Builder, Client, default_owner};
 pub use conclave_protocol::id::{Name, NodeId, Token};
-pub use conclave_protocol::lock::{Group, Holder, LockState, Mode, Refusal};
+pub use conclave_protocol::lock::{Group, Holder, LockState, Mode, NodeHealth, Refusal};
 pub use conclave_wire::Cluster;
 pub use elect::{Election, Leader, LeaderView, Leading, Observer};
 pub use error::{AcquireError, ConnectError, LostError};
 pub use guard::{Guard, GuardSet, Holding, SlotGuard};
 pub use latch::Latch;
-pub use request::{Granted, LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
+pub use request::{LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
+pub use secure::Security;
 pub use slots::SLOTS_MAX;
 pub use watch::{PrefixWatch, Sight, Watch, WatchError};
 

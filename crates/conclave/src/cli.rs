@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, chaos, check, quorum, service, sim};
+use crate::{bench, certs, chaos, check, quorum, service, sim};
 
 /// How a command that did not succeed ends.
 #[derive(Debug)]
@@ -76,7 +76,8 @@ enum Command {
     /// Run a whole cluster on this machine until Ctrl-C
     #[command(after_help = "Examples:\n  conclave up\n  \
         conclave up --nodes 3 --processes --data /tmp/three --json\n  \
-        conclave up --nodes 24 --quorum 'billiard(24)'\n\n\
+        conclave up --nodes 24 --quorum 'billiard(24)'\n  \
+        conclave up --tls\n\n\
         With --json the first line of standard output is, once all nodes are ready,\n  \
         {\"ready\":true,\"nodes\":[{\"id\":1,\"api\":…,\"peer\":…,\"pid\":…},…]}\n\
         and the second tells the data directory and how to start each node by hand.")]
@@ -86,9 +87,12 @@ enum Command {
         after_help = "Examples:\n  conclave lock nightly-backup -- ./backup.sh\n  \
         conclave lock deploy --wait 30s -- make deploy\n  \
         conclave lock gpu0 --group llama-70b -- ./infer.py\n  \
+        conclave lock licences --slots 4 -- ./simulate      # at most four at once\n  \
+        conclave lock src --and dst -- ./move               # both, or none\n  \
         conclave lock index --try --endpoints http://10.0.0.1:8000 -- ./reindex\n\n\
         The command finds CONCLAVE_LOCK, CONCLAVE_TOKEN (give it to what you write to) and\n\
-        CONCLAVE_GROUP in its environment. Signals are passed on to it. If the lock cannot be\n\
+        CONCLAVE_GROUP in its environment; with --slots also CONCLAVE_SLOT, with --and also\n\
+        CONCLAVE_LOCKS and CONCLAVE_TOKENS, one per line in the same order. Signals are passed on to it. If the lock cannot be\n\
         renewed it gets TERM a fifth of the TTL before the deadline, at once if the lock is\n\
         gone, and KILL at the deadline; if this process is killed it gets TERM (Linux). Below a\n\
         terminal that is the command alone, elsewhere the whole process group it leads.\n\n\
@@ -137,8 +141,11 @@ enum Command {
     /// List the locks that are held or waited for
     #[command(after_help = "Examples:\n  conclave locks\n  conclave locks jobs/ --watch=2s")]
     Locks(service::Locks),
-    /// Show who holds a lock and who waits for it
-    #[command(after_help = "Examples:\n  conclave show gpu0\n  conclave show gpu0 --watch --json")]
+    /// Show who holds a lock, who waits for it, and why
+    #[command(
+        after_help = "Examples:\n  conclave show gpu0\n  conclave show gpu0 --mine\n  \
+        conclave show gpu0 --watch --json"
+    )]
     Show(service::Show),
     /// List the sessions of clients
     #[command(after_help = "Example:\n  conclave sessions --json")]
@@ -174,6 +181,9 @@ enum Command {
     /// Answer with what comes, for the floor of a benchmark
     #[command(hide = true)]
     BenchEcho,
+    /// Make an authority and certificates for TLS, renew them, tell what they say
+    #[command(subcommand)]
+    Certs(certs::Command),
     /// Check a node file or a cluster file and tell what would run, and why
     #[command(after_help = "Examples:\n  conclave check-config node.toml\n  \
         conclave check-config cluster.toml --json\n  \
@@ -234,6 +244,7 @@ pub(crate) fn run() -> ExitCode {
     }
     let result = match cli.command {
         Command::Bench(bench) => bench.run(),
+        Command::Certs(command) => certs::run(&command),
         Command::Chaos(command) => chaos::run(&command),
         Command::ChaosClient(client) => client.run(),
         Command::BenchEcho => bench::serve_echo(),

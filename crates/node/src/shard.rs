@@ -2,6 +2,7 @@
 //!
 //! Others talk to it through a [`Shard`], which only queues commands and wakes the thread.
 
+mod badge;
 mod conn;
 mod conns;
 mod door;
@@ -20,9 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use conclave_client::Security;
 use conclave_protocol::Now;
 use conclave_protocol::id::{Name, NodeId, RequestNo, SessionId};
-use conclave_protocol::lock::{Config, Label, LockView, Start};
+use conclave_protocol::lock::{Config, Label, LockView, Reason, Start};
 use conclave_wire::Cluster;
 use mio::{Poll, Waker};
 use tokio::sync::{oneshot, watch};
@@ -66,6 +68,8 @@ pub enum Query {
         /// How many at most.
         limit: usize,
     },
+    /// Why each request for a lock waits, and what else people ask about it.
+    Reasons(Name),
     /// Owner and note of requests, at most [`LABELS_MAX`].
     Labels(Vec<(SessionId, RequestNo)>),
 }
@@ -90,6 +94,15 @@ pub enum Report {
     Locks(Vec<(Name, LockView)>, Option<u32>),
     /// To [`Query::Sessions`], with the next cursor if there is more.
     Sessions(Vec<SessionView>, Option<u32>),
+    /// To [`Query::Reasons`].
+    Reasons {
+        /// What the node is doing, as in [`Report::Overview`].
+        state: &'static str,
+        /// How long it grants nothing yet, if it pauses or recovers.
+        pause: Option<Duration>,
+        /// The requests, best first.
+        reasons: Vec<Reason>,
+    },
     /// To [`Query::Labels`], in its order; none for a request that is gone.
     Labels(Vec<Option<Label>>),
 }
@@ -216,6 +229,8 @@ pub struct ShardOptions {
     pub meters: Arc<Meters>,
     /// The clocks.
     pub clock: Clock,
+    /// How it shows who it is, and whom it believes.
+    pub security: Security,
 }
 
 impl fmt::Debug for ShardOptions {
@@ -269,6 +284,7 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
         inner: inner.clone(),
         journal,
         history: options.history,
+        security: options.security,
     };
     let (tell, ended) = watch::channel(None);
     let shared = inner.clone();

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{ClientId, GrantNo, Key, Name, NodeId, Token};
 use conclave_protocol::lock::{
-    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, Watch,
+    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, NodeHealth, Watch,
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 pub use self::core::Counters;
 use self::core::{Core, JobState, Kind, Stage};
 use crate::clock;
+use crate::secure::Security;
 use crate::trace::Caller;
 use task::{Hello, Task};
 use timer::Timer;
@@ -63,6 +64,15 @@ impl Driver {
     /// time enabled. No connection is opened before it is needed. `owner` is the label that its
     /// sessions carry.
     pub fn spawn(cluster: &Cluster, owner: &str) -> Result<Self, ClusterError> {
+        Self::spawn_with(cluster, owner, Security::default())
+    }
+
+    /// The same, showing and believing what `security` says.
+    pub fn spawn_with(
+        cluster: &Cluster,
+        owner: &str,
+        security: Security,
+    ) -> Result<Self, ClusterError> {
         cluster.check()?;
         let config = cluster.shared_config()?;
         let mut owner = owner;
@@ -92,7 +102,7 @@ impl Driver {
             config,
         });
         let patience = shared.config.times.link_ttl;
-        let task = Task::new(shared.clone(), hello, peers, patience);
+        let task = Task::new(shared.clone(), hello, peers, security, patience);
         // Its turns are bounded by themselves.
         tokio::spawn(tokio::task::unconstrained(task));
         Ok(Self {
@@ -158,6 +168,11 @@ impl Driver {
     /// that no quorum is left. What waits is then cancelled.
     pub fn is_hopeless(&self) -> bool {
         self.owned.shared.with(|core| core.is_hopeless())
+    }
+
+    /// How the nodes look from here.
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        self.owned.shared.with(|core| core.machine.nodes())
     }
 
     /// What has been counted since the start.
@@ -368,7 +383,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-pub(crate) fn random() -> u128 {
+fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

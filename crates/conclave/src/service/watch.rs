@@ -10,7 +10,7 @@ use clap::Args;
 use conclave_client::{AcquireError, Client, Holder, LockState, Mode, Refusal, Sight, WatchError};
 use serde_json::{Value, json};
 
-use super::find::Endpoints;
+use super::find::{Endpoints, Target};
 use super::place::shown;
 use super::runtime;
 use super::signals::Stops;
@@ -47,8 +47,8 @@ impl Watch {
         })
     }
 
-    async fn follow(&self, endpoints: &[String]) -> Result<(), Failure> {
-        let client = connect(endpoints).await?;
+    async fn follow(&self, target: &Target) -> Result<(), Failure> {
+        let client = connect(target).await?;
         let failed = |error: WatchError| watch_failure(&error);
         if let Some(name) = &self.name {
             let mut watch = client.watch(name.as_bytes());
@@ -88,9 +88,9 @@ impl Watch {
     }
 }
 
-/// A client of the cluster that these endpoints tell about.
-pub(super) async fn connect(endpoints: &[String]) -> Result<Client, Failure> {
-    let client = Client::connect(endpoints.iter().cloned()).await;
+/// A client of the cluster that is meant.
+pub(super) async fn connect(target: &Target) -> Result<Client, Failure> {
+    let client = target.client().await;
     client.map_err(|error| Failure::NoQuorum(error.to_string()))
 }
 

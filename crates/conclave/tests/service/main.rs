@@ -5,7 +5,10 @@
 mod chaos;
 mod cluster;
 mod demo;
+mod elect;
 mod lock;
 mod look;
 mod systems;
+mod tls;
+mod together;
 mod up;

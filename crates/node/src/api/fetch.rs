@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
+use conclave_client::Security;
+use conclave_client::secure::{Connector, Side, explain_below};
 use conclave_protocol::id::NodeId;
 use conclave_wire::Cluster;
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
@@ -22,16 +23,14 @@ const AT_ONCE: usize = 64;
 /// A client of the other nodes' API.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetch {
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<Connector, Empty<Bytes>>,
     /// All nodes but this one.
     others: Vec<(NodeId, String)>,
 }
 
 impl Fetch {
-    pub(crate) fn new(cluster: &Cluster, id: u32) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(PATIENCE));
-        connector.set_nodelay(true);
+    pub(crate) fn new(cluster: &Cluster, id: u32, security: &Security) -> Self {
+        let connector = Connector(security.clone());
         let others = cluster.nodes.iter().filter(|node| node.id != id);
         Self {
             client: Client::builder(TokioExecutor::new()).build(connector),
@@ -59,9 +58,6 @@ impl Fetch {
     }
 
     async fn one<T: DeserializeOwned>(&self, api: &str, path: &str) -> Result<T, String> {
-        if api.starts_with("https:") {
-            return Err("nodes do not ask each other over https".to_owned());
-        }
         let url = format!("{}{path}", api.trim_end_matches('/'));
         let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
         let answer = self
@@ -78,7 +74,10 @@ impl Fetch {
 }
 
 /// An error with what caused it, which says more.
-fn because(error: &dyn std::error::Error) -> String {
+fn because(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = explain_below(error, Side::Node) {
+        return text;
+    }
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

@@ -10,9 +10,10 @@
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
 //! | `watch` | locks as they change, as server-sent events |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
-//! | `server` | connections and their limits |
+//! | `server`, `caller` | connections and their limits, TLS, and who calls |
 
 mod answer;
+mod caller;
 mod deliver;
 mod errors;
 mod fetch;
@@ -27,6 +28,7 @@ mod status;
 mod text;
 mod views;
 mod watch;
+mod why;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -37,8 +39,9 @@ use axum::Router;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use conclave_client::clock;
 use conclave_client::driver::Driver;
+use conclave_client::secure::LOOK;
+use conclave_client::{Security, clock};
 use conclave_protocol::Instant;
 use conclave_protocol::lock::Config;
 use conclave_wire::Cluster;
@@ -67,6 +70,8 @@ pub struct Context {
     pub process: u128,
     /// How much callers may take.
     pub limits: ApiLimits,
+    /// How it shows who it is, and whom it believes.
+    pub security: Security,
 }
 
 /// How much callers of the API may make a node keep.
@@ -82,6 +87,10 @@ pub struct ApiLimits {
     pub body: usize,
     /// How long the head of a request may take, and how long a connection may be idle.
     pub head: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
+    /// TLS handshakes at once; others wait for their turn.
+    pub handshakes: usize,
 }
 
 impl Default for ApiLimits {
@@ -92,6 +101,8 @@ impl Default for ApiLimits {
             watchers: 4000,
             body: 64 << 10,
             head: Duration::from_secs(30),
+            handshake: Duration::from_secs(5),
+            handshakes: 64,
         }
     }
 }
@@ -162,6 +173,7 @@ pub(crate) struct App {
     watching: Arc<Semaphore>,
     stopping: signal::Receiver<bool>,
     fetch: fetch::Fetch,
+    security: Security,
 }
 
 impl App {
@@ -192,12 +204,13 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         .build()?;
     let entered = runtime.enter();
     let owner = format!("gateway n{}", context.id);
-    let driver = Driver::spawn(&context.cluster, &owner)?;
+    let security = context.security;
+    let driver = Driver::spawn_with(&context.cluster, &owner, security.clone())?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, stopping) = signal::channel(false);
     let app = Arc::new(App {
         config: driver.config().clone(),
-        fetch: fetch::Fetch::new(&context.cluster, context.id),
+        fetch: fetch::Fetch::new(&context.cluster, context.id, &security),
         cluster: context.cluster,
         id: context.id,
         shard: context.shard,
@@ -210,7 +223,9 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         waiting: Arc::new(Semaphore::new(context.limits.waiters)),
         watching: Arc::new(Semaphore::new(context.limits.watchers)),
         stopping,
+        security,
     });
+    keep_fresh(&app);
     let (shard, node_ended) = (app.shard.clone(), stop.clone());
     tokio::spawn(async move {
         // Why the node ended is told to whoever waits for it; without it there is no API.
@@ -229,6 +244,25 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         stop,
         thread: Some(thread),
     })
+}
+
+/// Takes up certificates that are renewed on disk, off the threads that others wait for.
+fn keep_fresh(app: &Arc<App>) {
+    let Some(tls) = app.security.tls().cloned() else {
+        return;
+    };
+    let mut stopping = app.stopping.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+            }
+            let tls = tls.clone();
+            // It fails only when the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || tls.refresh()).await;
+        }
+    });
 }
 
 /// The paths and their methods, as in the description.

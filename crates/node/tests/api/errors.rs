@@ -128,6 +128,7 @@ fn only_the_handles_of_this_cluster_are_taken() {
         meters: node.meters().clone(),
         process: 1,
         limits: ApiLimits::default(),
+        security: conclave_client::Security::default(),
     };
     let other = api::spawn(other, listener).unwrap();
     for path in both {

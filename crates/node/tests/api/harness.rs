@@ -71,6 +71,7 @@ impl Nodes {
                 peer,
                 api,
                 history: None,
+                security: conclave_client::Security::default(),
             };
             Some(Node::start(options).unwrap())
         });

@@ -18,6 +18,7 @@ fn narrow(nodes: &Nodes, limits: ApiLimits) -> ApiHandle {
         meters: node.meters().clone(),
         process: 7,
         limits,
+        security: conclave_client::Security::default(),
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     api::spawn(context, listener).unwrap()

@@ -75,6 +75,7 @@ impl Plan {
             peer,
             api,
             history: None,
+            security: conclave_client::Security::default(),
         }
     }
 

@@ -436,6 +436,12 @@ pub(super) fn replies() -> Vec<(&'static str, Reply)> {
         ("reply-twin", reply(Some(Rejection::Twin { node }))),
         ("reply-config", reply(Some(Rejection::Config { facts }))),
         ("reply-full", reply(Some(Rejection::Full))),
+        (
+            "reply-identity",
+            reply(Some(Rejection::Identity {
+                why: "the certificate is that of node/2".to_owned(),
+            })),
+        ),
     ]
 }
 
