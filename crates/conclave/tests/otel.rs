@@ -222,7 +222,8 @@ fn of_a_thin_client(cluster: &Cluster, collector: &Collector) {
     assert_eq!(links.len(), 1, "{root:?}");
     assert_eq!(hex(&links[0].trace_id), trace);
     assert_eq!(hex(&links[0].span_id), span);
-    collector.grants(&root, 3);
+    let grants = collector.grants(&root, 3);
+    assert!(grants.iter().all(|grant| grant.note("lock.grant") != ""));
     let release = collector.wait_for("lock.release", "thin", |_| true);
     assert_eq!(release.span.trace_id, root.span.trace_id);
     assert_eq!(release.instance, "n3");

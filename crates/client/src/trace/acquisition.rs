@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use conclave_protocol::Now;
 use conclave_protocol::id::{Name, NodeId};
-use conclave_protocol::lock::{Ask, ClientEvent, Ended};
+use conclave_protocol::lock::{Ask, Bond, ClientEvent, Ended};
 
 use super::{Caller, Link, Origin, Span, wants};
 use crate::clock;
@@ -112,13 +112,16 @@ impl Acquisition {
                 if let Some(request) = self.find(name) {
                     let nodes = members.iter().map(|(node, _)| *node);
                     request.entered(now, token.0, nodes);
-                    let mut hold = Span::child("lock.hold", Origin::from(&*request.ask), now);
-                    hold.note_ask(&request.ask);
-                    request.hold = Some(hold);
+                    // A detached lock is its caller's to hold; this process keeps nothing about it.
+                    if request.ask.bond == Bond::Attached {
+                        let mut hold = Span::child("lock.hold", Origin::from(&*request.ask), now);
+                        hold.note_ask(&request.ask);
+                        hold.note("lock.token", token.0);
+                        request.hold = Some(hold);
+                    }
                 }
             }
             ClientEvent::Handle(_, handle, _) => {
-                // Its caller holds it from here on; this process keeps nothing about it.
                 if let Some(request) = self.find(&handle.ask.name) {
                     let nodes = handle.grants.iter().map(|(node, ..)| *node);
                     request.entered(now, handle.token.0, nodes);
@@ -144,10 +147,13 @@ impl Acquisition {
             ClientEvent::Ended(_, ended) => self.end(now, outcome(ended)),
             _ => {}
         }
-        // One of several was entered: the others have left their queues.
-        for request in &mut self.requests {
-            if request.wait.is_some() && !lives(Origin::from(&*request.ask)) {
-                request.end(now, "cancelled");
+        // One of several was entered: the others have left their queues. What ends otherwise is
+        // told by an event of its own.
+        if matches!(event, ClientEvent::Entered { .. } | ClientEvent::Handle(..)) {
+            for request in &mut self.requests {
+                if request.wait.is_some() && !lives(Origin::from(&*request.ask)) {
+                    request.end(now, "cancelled");
+                }
             }
         }
     }

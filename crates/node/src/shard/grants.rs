@@ -65,7 +65,13 @@ impl Grants {
     /// A message leaves.
     pub(super) fn said(&mut self, now: Now, message: &Message) {
         match message {
-            Message::Locked { grant, .. } => self.end(now, origin(*grant), "granted"),
+            Message::Locked { grant, .. } => {
+                let origin = origin(*grant);
+                if let Some(open) = self.open.get_mut(&origin) {
+                    open.span.note("lock.grant", grant.grant.0);
+                }
+                self.end(now, origin, "granted");
+            }
             Message::Queued {
                 session,
                 request,
@@ -115,11 +121,11 @@ impl Grants {
         match event {
             NodeEvent::Granted { ask, grant, .. } => {
                 let origin = Origin::from(&**ask);
-                if let Some(open) = self.open.get_mut(&origin) {
+                if let Some(open) = self.open.get_mut(&origin)
+                    && open.travels
+                {
                     open.span.note("lock.grant", grant.0);
-                    if open.travels {
-                        self.end(now, origin, "granted");
-                    }
+                    self.end(now, origin, "granted");
                 }
             }
             NodeEvent::Ended { ask, why, .. } => {
