@@ -8,39 +8,6 @@ use conclave_quorum::measure::{load::load, quiet};
 
 use crate::options::{Options, OptionsError};
 
-/// The kinds of messages, in the order in which they are counted.
-const KINDS: [&str; 29] = [
-    "HELLO",
-    "RESUME",
-    "OPEN",
-    "REQUEST",
-    "YIELD",
-    "DONE",
-    "RAISE",
-    "ENTERED",
-    "HEARTBEAT",
-    "KEEPALIVE",
-    "FINISH",
-    "WELCOME",
-    "REFUSED",
-    "LOCKED",
-    "QUEUED",
-    "NOT_NOW",
-    "INQUIRE",
-    "RAISED",
-    "NOTED",
-    "BEAT",
-    "KEPT",
-    "DEAD",
-    "DENIED",
-    "DRAINING",
-    "RECOVER",
-    "RECOVERED",
-    "TRAVEL",
-    "CARRIED",
-    "ALIVE",
-];
-
 /// Kinds that keep connections, sessions and nodes, and tell positions: counted apart from the
 /// messages of an entry.
 const APART: [&str; 12] = [
@@ -58,40 +25,6 @@ const APART: [&str; 12] = [
     "RECOVERED",
 ];
 
-fn kind_place(message: &Message) -> usize {
-    match message {
-        Message::Hello { .. } => 0,
-        Message::Resume(_) => 1,
-        Message::Open(_) => 2,
-        Message::Request { .. } => 3,
-        Message::Yield(_) => 4,
-        Message::Done { .. } => 5,
-        Message::Raise { .. } => 6,
-        Message::Entered(_) => 7,
-        Message::Heartbeat { .. } => 8,
-        Message::Keepalive { .. } => 9,
-        Message::Finish { .. } => 10,
-        Message::Welcome { .. } => 11,
-        Message::Refused(_) => 12,
-        Message::Locked { .. } => 13,
-        Message::Queued { .. } => 14,
-        Message::NotNow { .. } => 15,
-        Message::Inquire(_) => 16,
-        Message::Raised { .. } => 17,
-        Message::Noted(_) => 18,
-        Message::Beat { .. } => 19,
-        Message::Kept(_) => 20,
-        Message::Dead { .. } => 21,
-        Message::Denied { .. } => 22,
-        Message::Draining => 23,
-        Message::Recover { .. } => 24,
-        Message::Recovered(_) => 25,
-        Message::Travel(_) => 26,
-        Message::Carried { .. } => 27,
-        Message::Alive { .. } => 28,
-    }
-}
-
 /// One lock as the meter sees it.
 #[derive(Clone, Debug, Default)]
 struct Traffic {
@@ -106,7 +39,7 @@ struct Traffic {
 /// Measures a run while it goes on.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    sent: [u64; KINDS.len()],
+    sent: [u64; Message::KINDS.len()],
     locks: Vec<Traffic>,
     inside: u32,
     inside_max: u32,
@@ -132,7 +65,7 @@ pub(crate) struct Stamp {
 impl Meter {
     pub(crate) fn new(options: &Options, nodes: usize) -> Self {
         Self {
-            sent: [0; KINDS.len()],
+            sent: [0; Message::KINDS.len()],
             locks: vec![Traffic::default(); options.names as usize],
             inside: 0,
             inside_max: 0,
@@ -150,7 +83,7 @@ impl Meter {
 
     /// A message leaves.
     pub(crate) fn sent(&mut self, message: &Message) {
-        self.sent[kind_place(message)] += 1;
+        self.sent[message.kind_number()] += 1;
     }
 
     /// A requester starts to raise its token.
@@ -242,7 +175,8 @@ impl Meter {
                 count as f64 / entries as f64
             }
         };
-        let counted = KINDS.iter().zip(self.sent).filter(|(_, count)| *count > 0);
+        let kinds = Message::KINDS.iter().zip(self.sent);
+        let counted = kinds.filter(|(_, count)| *count > 0);
         let by_kind: BTreeMap<&'static str, u64> =
             counted.map(|(kind, count)| (*kind, count)).collect();
         let messages = by_kind

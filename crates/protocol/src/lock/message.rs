@@ -214,41 +214,59 @@ pub enum Message {
     },
 }
 
-impl Message {
-    /// One word for the kind, as in traces and message counts.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Hello { .. } => "HELLO",
-            Self::Resume(_) => "RESUME",
-            Self::Open(_) => "OPEN",
-            Self::Request { .. } => "REQUEST",
-            Self::Yield(_) => "YIELD",
-            Self::Done { .. } => "DONE",
-            Self::Raise { .. } => "RAISE",
-            Self::Entered(_) => "ENTERED",
-            Self::Heartbeat { .. } => "HEARTBEAT",
-            Self::Keepalive { .. } => "KEEPALIVE",
-            Self::Finish { .. } => "FINISH",
-            Self::Welcome { .. } => "WELCOME",
-            Self::Refused(_) => "REFUSED",
-            Self::Locked { .. } => "LOCKED",
-            Self::Queued { .. } => "QUEUED",
-            Self::NotNow { .. } => "NOT_NOW",
-            Self::Inquire(_) => "INQUIRE",
-            Self::Raised { .. } => "RAISED",
-            Self::Noted(_) => "NOTED",
-            Self::Beat { .. } => "BEAT",
-            Self::Kept(_) => "KEPT",
-            Self::Dead { .. } => "DEAD",
-            Self::Denied { .. } => "DENIED",
-            Self::Draining => "DRAINING",
-            Self::Recover { .. } => "RECOVER",
-            Self::Recovered(_) => "RECOVERED",
-            Self::Alive { .. } => "ALIVE",
-            Self::Travel(_) => "TRAVEL",
-            Self::Carried { .. } => "CARRIED",
+/// Names every kind of message once; counters find it by its place in this list.
+macro_rules! kinds {
+    ($($variant:ident $kind:literal,)*) => {
+        enum Kind { $($variant,)* }
+
+        impl Message {
+            /// One word for each kind, in the order of [`Message::kind_number`].
+            pub const KINDS: &'static [&'static str] = &[$($kind,)*];
+
+            /// The place of its kind in [`Message::KINDS`], for counters.
+            #[inline]
+            pub fn kind_number(&self) -> usize {
+                match self { $(Self::$variant { .. } => Kind::$variant as usize,)* }
+            }
+
+            /// One word for the kind, as in traces and message counts.
+            pub fn kind(&self) -> &'static str {
+                Self::KINDS[self.kind_number()]
+            }
         }
-    }
+    };
+}
+
+kinds! {
+    Hello "HELLO",
+    Resume "RESUME",
+    Open "OPEN",
+    Request "REQUEST",
+    Yield "YIELD",
+    Done "DONE",
+    Raise "RAISE",
+    Entered "ENTERED",
+    Heartbeat "HEARTBEAT",
+    Keepalive "KEEPALIVE",
+    Finish "FINISH",
+    Welcome "WELCOME",
+    Refused "REFUSED",
+    Locked "LOCKED",
+    Queued "QUEUED",
+    NotNow "NOT_NOW",
+    Inquire "INQUIRE",
+    Raised "RAISED",
+    Noted "NOTED",
+    Beat "BEAT",
+    Kept "KEPT",
+    Dead "DEAD",
+    Denied "DENIED",
+    Draining "DRAINING",
+    Recover "RECOVER",
+    Recovered "RECOVERED",
+    Alive "ALIVE",
+    Travel "TRAVEL",
+    Carried "CARRIED",
 }
 
 /// One grant of one node to one request.
@@ -449,4 +467,35 @@ pub enum Refusal {
     /// The message does not fit the protocol of this lock or the state of the connection.
     #[error("the message does not fit here")]
     Unfit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_name_of_its_own_at_its_number() {
+        let node = NodeId(0);
+        let incarnation = Incarnation(1);
+        let session = SessionId(1);
+        let some: [(Message, &str); 4] = [
+            (Message::Draining, "DRAINING"),
+            (Message::Recover { node, incarnation }, "RECOVER"),
+            (Message::Alive { node, incarnation }, "ALIVE"),
+            (
+                Message::Dead {
+                    session,
+                    request: None,
+                },
+                "DEAD",
+            ),
+        ];
+        for (message, kind) in some {
+            assert_eq!(message.kind(), kind);
+        }
+        let mut names = Message::KINDS.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Message::KINDS.len());
+    }
 }
