@@ -7,10 +7,11 @@ use std::time::Duration;
 use conclave_protocol::id::Name;
 use conclave_wire::Cluster;
 
-use crate::discover::{DiscoverError, discover};
+use crate::discover::{DiscoverError, discover_with};
 use crate::driver::Driver;
 use crate::error::ConnectError;
 use crate::request::{LockAllRequest, LockRequest};
+use crate::secure::Security;
 
 /// How long a hold outlives contact with the nodes unless the caller says otherwise.
 const TTL: Duration = Duration::from_secs(10);
@@ -83,6 +84,7 @@ pub struct Builder {
     owner: Option<String>,
     cluster: Option<Cluster>,
     file: Option<PathBuf>,
+    security: Security,
 }
 
 impl Builder {
@@ -118,6 +120,13 @@ impl Builder {
         self
     }
 
+    /// How it shows who it is.
+    #[must_use]
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
+
     /// Makes the client. Connections to nodes open when they are first needed.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let cluster = match (self.cluster, self.file) {
@@ -126,10 +135,10 @@ impl Builder {
             (None, None) if self.endpoints.is_empty() => {
                 return Err(DiscoverError::NoEndpoints.into());
             }
-            (None, None) => discover(&self.endpoints).await?,
+            (None, None) => discover_with(&self.endpoints, &self.security).await?,
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn(&cluster, &owner)?;
+        let driver = Driver::spawn_with(&cluster, &owner, &self.security)?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),

@@ -6,12 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use conclave_wire::Cluster;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{StatusCode, Uri};
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::{Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use thiserror::Error;
 use tokio::task::JoinSet;
+
+use crate::secure::Security;
 
 /// The most bytes of a cluster's description.
 const BODY_MAX: usize = 4 << 20;
@@ -19,6 +22,8 @@ const BODY_MAX: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The most endpoints that are tried.
 const ENDPOINTS_MAX: usize = 64;
+/// What went wrong when an endpoint does not know who asks.
+const STRANGER: &str = "it does not accept who asks";
 
 /// Why no endpoint told about its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -26,6 +31,9 @@ pub enum DiscoverError {
     /// None was given.
     #[error("no endpoints given; name the API URLs of some nodes, as in http://host:port")]
     NoEndpoints,
+    /// The nodes want to know who asks.
+    #[error("not authenticated: the nodes accept no such token; ask the operator for a valid one")]
+    NotAuthenticated,
     /// None answered as it should.
     #[error("no endpoint told about its cluster{}", listed(.0))]
     NoAnswer(Vec<(String, String)>),
@@ -38,13 +46,22 @@ where
     I: IntoIterator,
     I::Item: AsRef<str>,
 {
+    discover_with(endpoints, &Security::default()).await
+}
+
+/// The same, and shows the endpoints who it is.
+pub async fn discover_with<I>(endpoints: I, security: &Security) -> Result<Cluster, DiscoverError>
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
     let mut asks = JoinSet::new();
     for text in endpoints {
         for endpoint in text.as_ref().split(',').map(str::trim) {
             if !endpoint.is_empty() && asks.len() < ENDPOINTS_MAX {
-                let endpoint = endpoint.to_owned();
+                let (endpoint, security) = (endpoint.to_owned(), security.clone());
                 asks.spawn(async move {
-                    let asked = tokio::time::timeout(PATIENCE, ask(&endpoint)).await;
+                    let asked = tokio::time::timeout(PATIENCE, ask(&endpoint, &security)).await;
                     let told = asked.unwrap_or_else(|_| Err("no answer in time".to_owned()));
                     (endpoint, told)
                 });
@@ -64,17 +81,36 @@ where
         }
     }
     troubles.sort();
+    if troubles.iter().any(|(_, trouble)| trouble == STRANGER) {
+        return Err(DiscoverError::NotAuthenticated);
+    }
     Err(DiscoverError::NoAnswer(troubles))
 }
 
-async fn ask(endpoint: &str) -> Result<Cluster, String> {
+async fn ask(endpoint: &str, security: &Security) -> Result<Cluster, String> {
     let url = url(endpoint)?;
     let client: Client<HttpConnector, Empty<Bytes>> =
         Client::builder(TokioExecutor::new()).build_http();
-    let response = client.get(url).await.map_err(|error| causes(&error))?;
+    let mut request = Request::builder().uri(url);
+    if let Some(bearer) = security.bearer() {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", bearer.reveal()))
+            .map_err(|_| "the bearer token has characters that no header takes".to_owned())?;
+        value.set_sensitive(true);
+        request = request.header(AUTHORIZATION, value);
+    }
+    let request = request
+        .body(Empty::new())
+        .map_err(|error| error.to_string())?;
+    let response = client
+        .request(request)
+        .await
+        .map_err(|error| causes(&error))?;
     let status = response.status();
     let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|error| causes(error.as_ref()))?.to_bytes();
+    if status == StatusCode::UNAUTHORIZED {
+        return Err(STRANGER.to_owned());
+    }
     if status != StatusCode::OK {
         return Err(format!("it answered {status}; is this the API of a node?"));
     }

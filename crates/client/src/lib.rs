@@ -38,6 +38,7 @@ pub mod driver;
 mod error;
 mod guard;
 mod request;
+pub mod secure;
 
 pub use client::{Builder, Client, default_owner};
 pub use conclave_protocol::id::{Name, NodeId, Token};
@@ -46,6 +47,7 @@ pub use conclave_wire::Cluster;
 pub use error::{AcquireError, ConnectError, LostError};
 pub use guard::{Guard, GuardSet, Holding};
 pub use request::{LockAllRequest, LockRequest};
+pub use secure::Security;
 
 /// The check at the resource that a lock protects: it refuses a holder once a later conflicting
 /// one was admitted.

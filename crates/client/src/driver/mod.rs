@@ -21,11 +21,13 @@ use conclave_protocol::lock::{
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
+use conclave_wire::greeting::Credential;
 use tokio::sync::Notify;
 
 pub use self::core::Counters;
 use self::core::{Core, JobState, Kind, Stage};
 use crate::clock;
+use crate::secure::Security;
 use task::{Hello, Task};
 use timer::Timer;
 
@@ -43,8 +45,8 @@ pub enum Work {
     Acquire(Acquire),
     /// Take several locks, all or none.
     AcquireAll(Vec<Acquire>),
-    /// Renew a handle.
-    Keep(Box<Handle>),
+    /// Renew a handle, in the name of this principal.
+    Keep(Box<Handle>, Arc<str>),
     /// Release a handle.
     Finish(Box<Handle>),
     /// Give up a handle that its caller never received.
@@ -56,6 +58,15 @@ impl Driver {
     /// time enabled. No connection is opened before it is needed. `owner` is the label that its
     /// sessions carry.
     pub fn spawn(cluster: &Cluster, owner: &str) -> Result<Self, ClusterError> {
+        Self::spawn_with(cluster, owner, &Security::default())
+    }
+
+    /// The same, and shows the nodes who it is.
+    pub fn spawn_with(
+        cluster: &Cluster,
+        owner: &str,
+        security: &Security,
+    ) -> Result<Self, ClusterError> {
         cluster.check()?;
         let config = cluster.shared_config()?;
         let mut owner = owner;
@@ -76,6 +87,9 @@ impl Driver {
             process: random(),
             digest: config.id.digest,
             facts: cluster.facts(),
+            credential: security
+                .bearer()
+                .and_then(|bearer| Credential::new(bearer.reveal().as_bytes())),
         };
         let timer = Arc::new(Timer::new());
         let shared = Arc::new(Shared {
@@ -102,7 +116,7 @@ impl Driver {
     pub fn begin(&self, work: Work) -> Job {
         let kind = match work {
             Work::Acquire(_) | Work::AcquireAll(_) => Kind::Take,
-            Work::Keep(_) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
+            Work::Keep(..) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
         let key = self.owned.shared.with(|core| {
             let key = core.new_key();
@@ -114,7 +128,7 @@ impl Driver {
                 core.step(match work {
                     Work::Acquire(wish) => ClientInput::Acquire(key, wish),
                     Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
-                    Work::Keep(handle) => ClientInput::Keep(key, handle),
+                    Work::Keep(handle, principal) => ClientInput::Keep(key, handle, principal),
                     Work::Finish(handle) => ClientInput::Finish(key, handle),
                     Work::Abandon(handle) => ClientInput::Abandon(key, handle),
                 });
@@ -142,6 +156,11 @@ impl Driver {
     /// that no quorum is left. What waits is then cancelled.
     pub fn is_hopeless(&self) -> bool {
         self.owned.shared.with(|core| core.is_hopeless())
+    }
+
+    /// Whether nodes refuse this client because it has not shown who it is.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.owned.shared.with(|core| core.unauthenticated)
     }
 
     /// What has been counted since the start.

@@ -38,6 +38,8 @@ impl Daemon {
             peer,
             api,
             history: settings.history,
+            access: settings.access.map(|given| given.value),
+            audit: settings.audit.map(|given| given.value),
         })
         .map_err(|error| Failure::Failed(format!("node {id}: {error}")))?;
         Ok(Self {

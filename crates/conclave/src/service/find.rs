@@ -1,6 +1,10 @@
 //! Which cluster a command is about.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
+use conclave_client::secure::{Secret, Security};
+use conclave_wire::greeting::CREDENTIAL_MAX;
 
 use super::registry;
 use crate::cli::Failure;
@@ -17,9 +21,28 @@ pub(crate) struct Endpoints {
         CONCLAVE_ENDPOINTS, else the running 'conclave up' of this user"
     )]
     endpoints: Vec<String>,
+    #[arg(long, value_name = "FILE")]
+    #[arg(
+        help = "The file with the bearer token that shows who you are; CONCLAVE_BEARER_FILE \
+        without it"
+    )]
+    bearer_file: Option<PathBuf>,
 }
 
+/// The most bytes of a bearer token.
+const BEARER_MAX: usize = CREDENTIAL_MAX;
+
 impl Endpoints {
+    /// How this process shows who it is.
+    pub(crate) fn security(&self) -> Result<Security, Failure> {
+        let env = std::env::var_os("CONCLAVE_BEARER_FILE").filter(|path| !path.is_empty());
+        let path = self.bearer_file.clone().or(env.map(PathBuf::from));
+        let security = Security::default();
+        path.map_or(Ok(security.clone()), |path| {
+            Ok(security.with_bearer(bearer(&path)?))
+        })
+    }
+
     /// API URLs of the cluster, at least one.
     pub(crate) fn find(&self) -> Result<Vec<String>, Failure> {
         let (given, from) = if self.endpoints.is_empty() {
@@ -51,6 +74,22 @@ impl Endpoints {
             )),
         }
     }
+}
+
+/// The token in a file, without the line's end.
+fn bearer(path: &Path) -> Result<Secret, Failure> {
+    let place = super::place::shown(&path.display().to_string());
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;
+    let token = text.trim();
+    let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if token.is_empty() || token.len() > BEARER_MAX || !plain {
+        return Err(Failure::Input(format!(
+            "the bearer file {place} must hold one token of 1 to {BEARER_MAX} visible characters; \
+             'conclave token new' makes one"
+        )));
+    }
+    Ok(Secret::new(token))
 }
 
 /// The URL without a slash at its end; a bare host:port is plain HTTP.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use conclave_client::secure::Security;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Uri};
@@ -47,27 +48,59 @@ impl Answer {
 
 /// Asks for a resource.
 pub(crate) async fn get(url: &str, patience: Duration) -> Result<Answer, String> {
-    call(Method::GET, url, Bytes::new(), patience).await
+    get_with(url, &Security::default(), patience).await
+}
+
+/// Asks for a resource, and shows who asks.
+pub(crate) async fn get_with(
+    url: &str,
+    security: &Security,
+    patience: Duration,
+) -> Result<Answer, String> {
+    call(Method::GET, url, Bytes::new(), security, patience).await
 }
 
 /// Sends JSON.
 pub(crate) async fn post(url: &str, body: &Value, patience: Duration) -> Result<Answer, String> {
-    call(Method::POST, url, body.to_string().into(), patience).await
+    post_with(url, body, &Security::default(), patience).await
+}
+
+/// Sends JSON, and shows who sends it.
+pub(crate) async fn post_with(
+    url: &str,
+    body: &Value,
+    security: &Security,
+    patience: Duration,
+) -> Result<Answer, String> {
+    call(
+        Method::POST,
+        url,
+        body.to_string().into(),
+        security,
+        patience,
+    )
+    .await
 }
 
 async fn call(
     method: Method,
     url: &str,
     body: Bytes,
+    security: &Security,
     patience: Duration,
 ) -> Result<Answer, String> {
     let seconds = patience.as_secs_f64();
-    timeout(patience, exchange(method, url, body))
+    timeout(patience, exchange(method, url, body, security))
         .await
         .unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))
 }
 
-async fn exchange(method: Method, url: &str, body: Bytes) -> Result<Answer, String> {
+async fn exchange(
+    method: Method,
+    url: &str,
+    body: Bytes,
+    security: &Security,
+) -> Result<Answer, String> {
     let uri: Uri = url.parse().map_err(|_| "not a URL".to_owned())?;
     if uri.scheme_str() != Some("http") {
         return Err("not an http:// URL".to_owned());
@@ -81,7 +114,11 @@ async fn exchange(method: Method, url: &str, body: Bytes) -> Result<Answer, Stri
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(tell)?;
     let connection = tokio::spawn(connection);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::builder()
+    let mut request = Request::builder();
+    if let Some(bearer) = security.bearer() {
+        request = request.header("authorization", format!("Bearer {}", bearer.reveal()));
+    }
+    let request = request
         .method(method)
         .uri(path)
         .header("host", format!("{host}:{port}"))

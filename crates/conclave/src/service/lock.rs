@@ -8,7 +8,8 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conclave_client::{AcquireError, Client, Guard, clock};
+use conclave_client::discover::DiscoverError;
+use conclave_client::{AcquireError, Builder, Client, ConnectError, Guard, clock};
 use conclave_protocol::Instant as Steady;
 use conclave_wire::Span;
 use rustix::process::Signal;
@@ -72,7 +73,9 @@ impl Lock {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let endpoints = self.endpoints.find()?;
         let mut report = Report::default();
-        let result = runtime()?.block_on(self.take(&endpoints, &mut report));
+        let client = Client::builder().endpoints(endpoints);
+        let client = client.security(self.endpoints.security()?);
+        let result = runtime()?.block_on(self.take(client, &mut report));
         if !self.json {
             return result;
         }
@@ -107,15 +110,20 @@ impl Lock {
         shown(&self.name.to_string_lossy())
     }
 
-    async fn take(&self, endpoints: &[String], report: &mut Report) -> Result<(), Failure> {
+    async fn take(&self, client: Builder, report: &mut Report) -> Result<(), Failure> {
         let mut signals = Signals::new()?;
         let begun = Instant::now();
         let interrupted = |signal: Signal| Failure::Exit(code_of_signal(signal.as_raw()));
         let client = tokio::select! {
-            client = Client::connect(endpoints.iter().cloned()) => client,
+            client = client.connect() => client,
             signal = signals.stop() => return Err(interrupted(signal)),
         };
-        let client = client.map_err(|error| Failure::NoQuorum(error.to_string()))?;
+        let client = client.map_err(|error| match error {
+            ConnectError::Discover(DiscoverError::NotAuthenticated) => {
+                Failure::Input(error.to_string())
+            }
+            error => Failure::NoQuorum(error.to_string()),
+        })?;
         let acquired = tokio::select! {
             acquired = self.acquire(&client) => acquired,
             signal = signals.stop() => Err(interrupted(signal)),

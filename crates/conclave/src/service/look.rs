@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use conclave_client::secure::Security;
 use conclave_wire::Span;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -117,15 +118,16 @@ impl How {
     /// Shows what nodes answer at this path, once or again and again.
     fn look(&self, path: &str, text: fn(&Value) -> String) -> Result<Value, Failure> {
         let endpoints = self.endpoints.find()?;
+        let security = self.endpoints.security()?;
         runtime()?.block_on(async {
             let Some(Span(pause)) = self.watch else {
-                let told = ask(&endpoints, path).await?;
+                let told = ask(&endpoints, &security, path).await?;
                 self.print(&told, text)?;
                 return Ok(told);
             };
             let clear = !self.json && io::stdout().is_terminal();
             loop {
-                let told = ask(&endpoints, path).await;
+                let told = ask(&endpoints, &security, path).await;
                 if clear {
                     output::raw(b"\x1b[H\x1b[2J")?;
                 }
@@ -151,13 +153,13 @@ impl How {
 }
 
 /// The first good answer of any endpoint.
-async fn ask(endpoints: &[String], path: &str) -> Result<Value, Failure> {
+async fn ask(endpoints: &[String], security: &Security, path: &str) -> Result<Value, Failure> {
     let mut asked = JoinSet::new();
     for endpoint in endpoints {
         let url = format!("{endpoint}{path}");
-        let endpoint = endpoint.clone();
+        let (endpoint, security) = (endpoint.clone(), security.clone());
         asked.spawn(async move {
-            let answer = http::get(&url, PATIENCE).await;
+            let answer = http::get_with(&url, &security, PATIENCE).await;
             (endpoint, answer)
         });
     }
@@ -315,12 +317,20 @@ fn sessions_text(told: &Value) -> String {
         let by_handle = session["detached"] == Value::Bool(true);
         let renewed = session["age_ms"].as_u64().unwrap_or(0);
         table.add_row([
-            output::clip(&text(&session["session"]), 16),
-            text(&session["owner"]),
+            text(&session["session"]),
+            match session["principal"].as_str() {
+                Some(principal) => format!("{principal}: {}", text(&session["owner"])),
+                None => text(&session["owner"]),
+            },
             session["ttl_ms"].as_u64().map_or(String::new(), span_text),
             format!("{} ago", span_text(renewed)),
             text(&session["requests"]),
-            if by_handle { "a handle" } else { "its client" }.to_owned(),
+            match (session["revoked"] == Value::Bool(true), by_handle) {
+                (true, _) => "nobody: revoked",
+                (false, true) => "a handle",
+                (false, false) => "its client",
+            }
+            .to_owned(),
             nodes.join(" "),
         ]);
     }

@@ -19,9 +19,11 @@ mod look;
 mod members;
 mod place;
 mod registry;
+mod revoke;
 mod serve;
 mod settings;
 mod signals;
+mod token;
 pub(crate) mod up;
 pub(crate) mod usage;
 
@@ -30,7 +32,9 @@ pub(crate) use demo::Demo;
 pub(crate) use guarded::ExecGuarded;
 pub(crate) use lock::Lock;
 pub(crate) use look::{Locks, Sessions, Show, Status};
+pub(crate) use revoke::Revoke;
 pub(crate) use serve::Serve;
+pub(crate) use token::Token;
 pub(crate) use up::Up;
 
 /// A runtime on this thread: children that shall end with us must be started by a thread that

@@ -8,6 +8,8 @@
 //! listen_peer = "0.0.0.0:7000"  # unless the node's addresses in the cluster file can be bound
 //! listen_api = "0.0.0.0:8000"
 //! insecure = true               # plain TCP where others can reach it
+//! access = "access.toml"        # who may do what; without it nobody has to say who they are
+//! audit = "audit.log"           # who was granted, lost and refused what
 //! log = "info"
 //! log_format = "text"
 //! ```
@@ -18,6 +20,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use conclave_node::access::AccessFile;
 use conclave_wire::Cluster;
 use conclave_wire::handle::Key;
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
@@ -45,6 +48,8 @@ struct NodeFile {
     log: Option<String>,
     log_format: Option<LogFormat>,
     history: Option<PathBuf>,
+    access: Option<PathBuf>,
+    audit: Option<PathBuf>,
 }
 
 /// The cluster: a file of its own, or written out in the node's file.
@@ -128,6 +133,12 @@ pub(crate) struct Overrides {
     /// How log lines look
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
+    /// The access file: bearer tokens, and who may do what
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access: Option<PathBuf>,
+    /// Write who was granted, lost and refused what to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit: Option<PathBuf>,
     /// Write every grant and its end to this file, for the checkers
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) history: Option<PathBuf>,
@@ -182,6 +193,8 @@ pub(crate) struct Settings {
     pub(crate) log: Given<String>,
     pub(crate) log_format: Given<LogFormat>,
     pub(crate) history: Option<PathBuf>,
+    pub(crate) access: Option<Given<PathBuf>>,
+    pub(crate) audit: Option<Given<PathBuf>>,
     pub(crate) key: Key,
     /// What works, but should be known.
     pub(crate) warnings: Vec<String>,
@@ -198,6 +211,8 @@ const SECRET_FILE: Names = Names("secret_file", "secret-file", "CONCLAVE_SECRET_
 const LISTEN_PEER: Names = Names("listen_peer", "listen-peer", "CONCLAVE_LISTEN_PEER");
 const LISTEN_API: Names = Names("listen_api", "listen-api", "CONCLAVE_LISTEN_API");
 const INSECURE: Names = Names("insecure", "insecure", "CONCLAVE_INSECURE");
+const ACCESS: Names = Names("access", "access", "CONCLAVE_ACCESS");
+const AUDIT: Names = Names("audit", "audit", "CONCLAVE_AUDIT");
 const LOG: Names = Names("log", "log", "CONCLAVE_LOG");
 const LOG_FORMAT: Names = Names("log_format", "log-format", "CONCLAVE_LOG_FORMAT");
 
@@ -334,6 +349,11 @@ impl Settings {
             &listen_api.value,
             insecure.value,
         )?);
+        let access = file.access.map(|path| base.join(path));
+        let access = layers.pick(ACCESS, flags.access.clone(), access, any_text)?;
+        warnings.extend(access_warnings(access.as_ref(), insecure.value)?);
+        let audit = file.audit.map(|path| base.join(path));
+        let audit = layers.pick(AUDIT, flags.audit.clone(), audit, any_text)?;
         let history = file.history.map(|path| base.join(path));
         Ok(Self {
             id,
@@ -347,6 +367,8 @@ impl Settings {
             log,
             log_format: or(log_format, LogFormat::Text),
             history: flags.history.clone().or(history),
+            access,
+            audit,
             key,
             warnings,
         })
@@ -370,6 +392,13 @@ impl Settings {
             value: file.map_or_else(inline, |path| path.display().to_string()),
             from: self.cluster_file.from.clone(),
         };
+        let maybe = |given: &Option<Given<PathBuf>>| match given {
+            Some(given) => path(given),
+            None => Given {
+                value: "none".to_owned(),
+                from: Source::Default,
+            },
+        };
         vec![
             row("id", &self.id),
             row("data", &path(&self.data)),
@@ -378,6 +407,8 @@ impl Settings {
             row("listen_peer", &self.listen_peer),
             row("listen_api", &self.listen_api),
             row("insecure", &self.insecure),
+            row("access", &maybe(&self.access)),
+            row("audit", &maybe(&self.audit)),
             row("log", &self.log),
             row("log_format", &self.log_format),
         ]
@@ -414,6 +445,33 @@ fn cluster(
         from: given.from,
     };
     Ok((given, cluster))
+}
+
+/// Reads the access file, so that one that makes no sense is told before anything runs.
+fn access_warnings(
+    access: Option<&Given<PathBuf>>,
+    insecure: bool,
+) -> Result<Vec<String>, Failure> {
+    let Some(access) = access else {
+        return Ok(Vec::new());
+    };
+    let file = AccessFile::read(&access.value).map_err(|error| {
+        let place = shown(&access.value.display().to_string());
+        Failure::Input(format!("{place} (from {}): {error}", access.from))
+    })?;
+    let mut warnings = Vec::new();
+    if file.is_empty() {
+        warnings.push("the access file is empty: only certificates let anybody in".to_owned());
+    } else if file.rules().is_open() {
+        warnings.push(
+            "the access file has no permission: everyone who shows who they are may do everything"
+                .to_owned(),
+        );
+    }
+    if insecure {
+        warnings.push("bearer tokens can be read on the way where plain TCP is used".to_owned());
+    }
+    Ok(warnings)
 }
 
 /// Where to listen: as given, else at the node's addresses in the cluster file.

@@ -138,12 +138,18 @@ impl Cluster {
     }
 
     pub(crate) fn start_in(home: TempDir, arguments: &[&str]) -> Self {
+        Self::start_logged(home, arguments, Stdio::inherit())
+    }
+
+    /// The same, with its log going somewhere.
+    pub(crate) fn start_logged(home: TempDir, arguments: &[&str], log: Stdio) -> Self {
         let mut command = conclave(home.path());
         command
             .arg("up")
             .args(arguments)
             .arg("--json")
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut up = Kid::spawn(&mut command);
         let mut output = up.output();
         let mut line = || {

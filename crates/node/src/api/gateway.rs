@@ -8,7 +8,7 @@ use conclave_client::clock;
 use conclave_client::driver::{Job, Work};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Name, SessionId};
-use conclave_protocol::lock::{Acquire, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
+use conclave_protocol::lock::{Acquire, Action, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
 use conclave_wire::handle;
 use futures_util::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
@@ -16,6 +16,7 @@ use tokio::time::Interval;
 
 use super::App;
 use super::answer::Answer;
+use super::caller::Caller;
 use super::deliver::Guard;
 use super::errors::Failure;
 use super::look::label;
@@ -62,7 +63,7 @@ pub(crate) struct Attempt {
     job: Job,
     name: Name,
     mode: Mode,
-    principal: String,
+    caller: Caller,
     arrived: Instant,
     position: Option<u32>,
     check: Interval,
@@ -140,9 +141,11 @@ impl App {
     pub(crate) fn begin(
         self: &Arc<Self>,
         arrived: Instant,
-        principal: &str,
+        caller: &Caller,
         wish: Wish,
     ) -> Result<Attempt, Failure> {
+        self.permit(caller, Action::Acquire, &wish.name)?;
+        let principal = caller.principal();
         let max = wish.ttl.saturating_mul(WAIT_TTLS);
         let wait = wish.wait.unwrap_or(max);
         if wait > max {
@@ -172,6 +175,7 @@ impl App {
             None => (SessionId(random()?), false),
         };
         acquire.detach = Some((session, named));
+        acquire.principal = caller.told();
         acquire.note = wish.note.map(Into::into);
         acquire.owner = Some(label(&wish.owner, self.config.limits.owner_bytes));
         let mut check = tokio::time::interval(CHECK);
@@ -181,7 +185,7 @@ impl App {
             app: self.clone(),
             name: wish.name,
             mode: wish.mode,
-            principal: principal.to_owned(),
+            caller: caller.clone(),
             arrived,
             position: None,
             check,
@@ -197,14 +201,14 @@ impl App {
     pub(crate) async fn keep(
         &self,
         arrived: Instant,
-        principal: &str,
+        caller: &Caller,
         text: &str,
     ) -> Result<Answer, Failure> {
-        let handle = Box::new(handle::open(&self.key, principal, text)?);
+        let handle = self.open(caller, text)?;
         for _ in 0..RENEW_AGAIN.1 {
-            match self.keep_once(handle.clone()).await? {
+            match self.keep_once(handle.clone(), caller).await? {
                 Some((handle, until)) => {
-                    return Ok(self.answer(principal, &handle, arrived, until));
+                    return Ok(self.answer(caller.principal(), &handle, arrived, until));
                 }
                 None => tokio::time::sleep(RENEW_AGAIN.0).await,
             }
@@ -216,9 +220,10 @@ impl App {
     async fn keep_once(
         &self,
         handle: Box<Handle>,
+        caller: &Caller,
     ) -> Result<Option<(Box<Handle>, Instant)>, Failure> {
         let ask = handle.ask.clone();
-        let mut job = self.driver.begin(Work::Keep(handle));
+        let mut job = self.driver.begin(Work::Keep(handle, caller.told()));
         loop {
             match job.next().await {
                 Some(ClientEvent::Handle(_, handle, until)) => return Ok(Some((handle, until))),
@@ -244,7 +249,7 @@ impl App {
     /// tell, and its holder may try again until its deadline.
     async fn not_kept(&self, ask: &Ask) -> Failure {
         let group = ask.group().to_string();
-        match self.whole_lock(&ask.name).await {
+        match self.whole_lock(&ask.name, &Caller::itself()).await {
             Ok(whole) => {
                 let mut inside = whole.what.holders.iter();
                 if inside.any(|holder| holder.certain && holder.group != group) {
@@ -257,8 +262,8 @@ impl App {
     }
 
     /// Releases a handle, also one that is not held any more.
-    pub(crate) async fn release(&self, principal: &str, text: &str) -> Result<(), Failure> {
-        let handle = Box::new(handle::open(&self.key, principal, text)?);
+    pub(crate) async fn release(&self, caller: &Caller, text: &str) -> Result<(), Failure> {
+        let handle = self.open(caller, text)?;
         let mut job = self.driver.begin(Work::Finish(handle));
         loop {
             match job.next().await {
@@ -267,6 +272,19 @@ impl App {
                 None => return Err(Failure::NotReady("stopping".to_owned())),
             }
         }
+    }
+
+    /// The handle that a text is, if it is the caller's.
+    fn open(&self, caller: &Caller, text: &str) -> Result<Box<Handle>, Failure> {
+        let opened = handle::open(&self.key, caller.principal(), text);
+        let opened = opened.map_err(|error| {
+            let failure = Failure::from(error);
+            if let Some(audit) = &self.audit {
+                audit.refused(caller.principal(), None, failure.code(), "api");
+            }
+            failure
+        });
+        opened.map(Box::new)
     }
 
     fn answer(&self, principal: &str, handle: &Handle, arrived: Instant, until: Instant) -> Answer {
@@ -356,7 +374,7 @@ impl Attempt {
     fn taken(&self, handle: Box<Handle>, until: Instant) -> Result<Taken, Failure> {
         let answer = self
             .app
-            .answer(&self.principal, &handle, self.arrived, until);
+            .answer(self.caller.principal(), &handle, self.arrived, until);
         let guard = Guard::new(self.app.driver.clone(), handle);
         // With nothing left the guard is dropped here, which releases.
         if answer.times(clock::now().mono).is_none() {
@@ -369,7 +387,8 @@ impl Attempt {
         match ended {
             Ended::TimedOut if !self.app.sees_quorum(&self.mode) => self.app.no_quorum(),
             Ended::TimedOut | Ended::Busy => {
-                let way = self.app.in_the_way(&self.name, self.position).await;
+                let way = self.app.in_the_way(&self.name, &self.caller, self.position);
+                let way = way.await;
                 Failure::NotAcquired(Box::new(way))
             }
             Ended::Refused(why) => Failure::Refused(why),
@@ -397,7 +416,7 @@ impl Attempt {
         };
         let (app, name, session) = (self.app.clone(), self.name.clone(), self.session.clone());
         *asked = Some(Box::pin(async move {
-            let whole = app.whole_lock(&name).await.ok()?;
+            let whole = app.whole_lock(&name, &Caller::itself()).await.ok()?;
             let waiters = whole.what.waiters.iter();
             let mine = waiters.filter(|waiter| waiter.session == session);
             mine.map(|waiter| waiter.position).max()

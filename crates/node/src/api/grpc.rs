@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use conclave_client::clock;
 use conclave_protocol::Instant;
-use conclave_protocol::lock::Mode as LockMode;
+use conclave_protocol::lock::{Action, Mode as LockMode};
 use conclave_wire::api::v1;
 use conclave_wire::api::v1::cluster_server::{Cluster, ClusterServer};
 use conclave_wire::api::v1::locks_server::{Locks, LocksServer};
@@ -21,12 +21,14 @@ use tonic::{Code, Extensions, Request, Response, Status};
 
 use super::App;
 use super::answer::Answer;
+use super::caller::Caller;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::locks::{ID_MAX, LIST_USUAL, principal};
+use super::locks::{ID_MAX, LIST_USUAL};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
+use super::revoke::session;
 use super::status::{NodeStatus, SESSIONS_MAX};
 use super::views::{Merged, ModeText};
 
@@ -48,6 +50,7 @@ impl From<Failure> for Status {
         let code = match failure.status() {
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Code::InvalidArgument,
             StatusCode::FORBIDDEN => Code::PermissionDenied,
+            StatusCode::UNAUTHORIZED => Code::Unauthenticated,
             StatusCode::CONFLICT => Code::Aborted,
             StatusCode::GONE | StatusCode::NOT_FOUND => Code::NotFound,
             StatusCode::TOO_MANY_REQUESTS => Code::ResourceExhausted,
@@ -87,6 +90,7 @@ impl Service {
     fn begin(&self, request: Request<v1::AcquireRequest>) -> Result<Attempt, Failure> {
         let extensions = request.extensions();
         let arrived = arrived(extensions);
+        let caller = Caller::of(extensions)?;
         let remote = extensions.get::<SocketAddr>().map(ToString::to_string);
         let body = request.into_inner();
         let name = check(body.name, self.0.config.limits.name_bytes)?;
@@ -105,7 +109,7 @@ impl Service {
             owner: body.owner.or(remote).unwrap_or_default(),
             note: body.note,
         };
-        self.0.begin(arrived, principal(), wish)
+        self.0.begin(arrived, &caller, wish)
     }
 }
 
@@ -154,7 +158,10 @@ impl Locks for Service {
     ) -> Result<Response<v1::Acquired>, Status> {
         let app = &self.0;
         let arrived = arrived(request.extensions());
-        let kept = app.keep(arrived, principal(), &request.get_ref().handle);
+        let kept = async {
+            let caller = Caller::of(request.extensions())?;
+            app.keep(arrived, &caller, &request.get_ref().handle).await
+        };
         let kept = kept.await.map_err(|failure| refuse(app, failure))?;
         let acquired = acquired(&kept).ok_or_else(|| refuse(app, Failure::Lost))?;
         app.meters.answered("kept");
@@ -165,7 +172,10 @@ impl Locks for Service {
         &self,
         request: Request<v1::ReleaseRequest>,
     ) -> Result<Response<v1::Released>, Status> {
-        let released = self.0.release(principal(), &request.get_ref().handle);
+        let released = async {
+            let caller = Caller::of(request.extensions())?;
+            self.0.release(&caller, &request.get_ref().handle).await
+        };
         released.await.map_err(|failure| refuse(&self.0, failure))?;
         self.0.meters.answered("released");
         Ok(Response::new(v1::Released {}))
@@ -174,8 +184,10 @@ impl Locks for Service {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::Lock>, Status> {
         let app = &self.0;
         let whole = async {
+            let caller = Caller::of(request.extensions())?;
             let name = check(request.into_inner().name, app.config.limits.name_bytes)?;
-            app.whole_lock(&name).await
+            app.permit(&caller, Action::Read, &name)?;
+            app.whole_lock(&name, &caller).await
         };
         let whole = whole.await.map_err(|failure| refuse(app, failure))?;
         let mut lock = lock(whole.what);
@@ -189,6 +201,7 @@ impl Locks for Service {
         request: Request<v1::ListRequest>,
     ) -> Result<Response<v1::ListResponse>, Status> {
         let app = &self.0;
+        let caller = Caller::of(request.extensions());
         let body = request.into_inner();
         let whole = async {
             let query = ListQuery {
@@ -196,7 +209,7 @@ impl Locks for Service {
                 after: body.after,
                 limit: limit(body.limit, LIST_USUAL, LOCKS_MAX)?,
             };
-            app.whole_locks(&query).await
+            app.whole_locks(&query, &caller?).await
         };
         let whole = whole.await.map_err(|failure| refuse(app, failure))?;
         Ok(Response::new(v1::ListResponse {
@@ -339,13 +352,14 @@ impl Cluster for Service {
         request: Request<v1::SessionsRequest>,
     ) -> Result<Response<v1::SessionsResponse>, Status> {
         let app = &self.0;
+        let caller = Caller::of(request.extensions());
         let body = request.into_inner();
         let page = async {
             let limit = limit(body.limit, LIST_USUAL, SESSIONS_MAX)?;
             let from = body.after.as_deref().map_or(Ok(0), str::parse);
             let problem = "after must be the next of a page".to_owned();
             let from = from.map_err(|_| Failure::BadRequest(problem))?;
-            app.local_sessions(from, limit).await
+            app.local_sessions(from, limit, &caller?).await
         };
         let page = page.await.map_err(|failure| refuse(app, failure))?;
         let sessions = page.sessions.into_iter().map(|session| v1::Session {
@@ -354,10 +368,38 @@ impl Cluster for Service {
             ttl_ms: session.ttl_ms,
             detached: session.detached,
             requests: u32::try_from(session.requests).unwrap_or(u32::MAX),
+            principal: session.principal,
+            revoked: session.revoked,
         });
         Ok(Response::new(v1::SessionsResponse {
             sessions: sessions.collect(),
             next: page.next.map(|next| next.to_string()),
+        }))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> Result<Response<v1::RevokeResponse>, Status> {
+        let app = &self.0;
+        let caller = Caller::of(request.extensions());
+        let body = request.into_inner();
+        let done = async {
+            let session = session(&body.session)?;
+            app.revoke(&caller?, session, body.force).await
+        };
+        let done = done.await.map_err(|failure| refuse(app, failure))?;
+        let nodes = done.nodes.into_iter().map(|one| v1::RevokedAt {
+            node: one.node,
+            outcome: one.outcome,
+            known: one.known,
+            grants: u32::try_from(one.grants).unwrap_or(u32::MAX),
+            left_ms: one.left_ms,
+            problem: one.problem,
+        });
+        Ok(Response::new(v1::RevokeResponse {
+            enough: done.enough,
+            nodes: nodes.collect(),
         }))
     }
 }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use conclave_client::clock;
 use conclave_protocol::Instant;
 use conclave_protocol::id::Name;
-use conclave_protocol::lock::Mode;
+use conclave_protocol::lock::{Action, Mode};
 use futures_util::StreamExt;
 use futures_util::stream::{self, Stream};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::App;
+use super::caller::Caller;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
@@ -55,11 +56,6 @@ pub(crate) struct HandleBody {
     handle: String,
 }
 
-/// Whoever makes a request. One place decides; for now there is one principal for all.
-pub(crate) fn principal() -> &'static str {
-    "anonymous"
-}
-
 /// Everything under `/v1/locks/`.
 pub(crate) async fn locks(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let (parts, body) = request.into_parts();
@@ -71,7 +67,7 @@ pub(crate) async fn locks(State(app): State<Arc<App>>, request: Request<Body>) -
     let result = match call {
         Call::Acquire(name) => acquire(&app, &parts, body, name).await,
         Call::Keepalive => keepalive(&app, &parts, body).await,
-        Call::Release => release(&app, body).await,
+        Call::Release => release(&app, &parts, body).await,
         Call::Show(name) => show(&app, &parts, &name).await,
     };
     result.unwrap_or_else(|failure| refuse(&app, failure))
@@ -94,10 +90,11 @@ async fn acquire(
     body: Body,
     name: Name,
 ) -> Result<Response, Failure> {
+    let caller = Caller::of(&parts.extensions)?;
     let body: AcquireBody = read(app, body, true).await?;
     let remote = parts.extensions.get::<SocketAddr>();
     let wish = wish(name, body, remote)?;
-    let attempt = app.begin(arrived(parts), principal(), wish)?;
+    let attempt = app.begin(arrived(parts), &caller, wish)?;
     let accepts = parts.headers.get_all(header::ACCEPT);
     let accepts = |kind: &str| {
         let mut all = accepts.iter().filter_map(|value| value.to_str().ok());
@@ -138,7 +135,8 @@ fn wish(name: Name, body: AcquireBody, remote: Option<&SocketAddr>) -> Result<Wi
 
 async fn keepalive(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response, Failure> {
     let body: HandleBody = read(app, body, false).await?;
-    let answer = app.keep(arrived(parts), principal(), &body.handle).await?;
+    let caller = Caller::of(&parts.extensions)?;
+    let answer = app.keep(arrived(parts), &caller, &body.handle).await?;
     if answer.times(clock::now().mono).is_none() {
         return Err(Failure::Lost);
     }
@@ -146,9 +144,10 @@ async fn keepalive(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response
     Ok(json(StatusCode::OK, answer.into_body()))
 }
 
-async fn release(app: &Arc<App>, body: Body) -> Result<Response, Failure> {
+async fn release(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response, Failure> {
     let body: HandleBody = read(app, body, false).await?;
-    app.release(principal(), &body.handle).await?;
+    let caller = Caller::of(&parts.extensions)?;
+    app.release(&caller, &body.handle).await?;
     app.meters.answered("released");
     Ok(Json(serde_json::json!({ "released": true })).into_response())
 }
@@ -156,10 +155,12 @@ async fn release(app: &Arc<App>, body: Body) -> Result<Response, Failure> {
 async fn show(app: &Arc<App>, parts: &Parts, name: &Name) -> Result<Response, Failure> {
     let query = Query::read(parts)?;
     query.only(&["local"])?;
+    let caller = Caller::of(&parts.extensions)?;
+    app.permit(&caller, Action::Read, name)?;
     if query.is_local() {
         return Ok(Json(app.local_lock(name).await?).into_response());
     }
-    Ok(Json(app.whole_lock(name).await?).into_response())
+    Ok(Json(app.whole_lock(name, &caller).await?).into_response())
 }
 
 /// `GET /v1/locks`.
@@ -170,6 +171,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) ->
 }
 
 async fn listed(app: &Arc<App>, parts: &Parts) -> Result<Response, Failure> {
+    let caller = Caller::of(&parts.extensions)?;
     let query = Query::read(parts)?;
     query.only(&["local", "prefix", "limit", "cursor"])?;
     let ask = ListQuery {
@@ -178,9 +180,9 @@ async fn listed(app: &Arc<App>, parts: &Parts) -> Result<Response, Failure> {
         limit: query.limit(LIST_USUAL, LOCKS_MAX)?,
     };
     if query.is_local() {
-        return Ok(Json(app.local_locks(&ask).await?).into_response());
+        return Ok(Json(app.local_locks(&ask, &caller).await?).into_response());
     }
-    Ok(Json(app.whole_locks(&ask).await?).into_response())
+    Ok(Json(app.whole_locks(&ask, &caller).await?).into_response())
 }
 
 /// Reads a JSON body of bounded size. An empty one is all defaults where that makes sense.

@@ -6,12 +6,14 @@
 //! | `gateway` | takes, renews and releases locks for thin clients |
 //! | `locks`, `path`, `text` | the same over HTTP with JSON |
 //! | `grpc` | the same over gRPC |
+//! | `caller`, `revoke` | who calls; sessions that an operator ends |
 //! | `answer`, `deliver` | true times; locks whose answer is not written are released |
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
 //! | `server` | connections and their limits |
 
 mod answer;
+mod caller;
 mod deliver;
 mod errors;
 mod fetch;
@@ -21,6 +23,7 @@ mod locks;
 mod look;
 mod openapi;
 mod path;
+mod revoke;
 mod server;
 mod status;
 mod text;
@@ -33,11 +36,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderMap, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use conclave_client::clock;
 use conclave_client::driver::Driver;
+use conclave_client::secure::{Secret, Security};
 use conclave_protocol::Instant;
+use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Config;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
@@ -45,8 +51,10 @@ use conclave_wire::handle::Key;
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 
+use crate::audit::Audit;
 use crate::meters::Meters;
 use crate::shard::Shard;
+use crate::who::Gate;
 
 /// What the API needs.
 #[derive(Debug)]
@@ -65,6 +73,10 @@ pub struct Context {
     pub process: u128,
     /// How much callers may take.
     pub limits: ApiLimits,
+    /// What is believed about callers.
+    pub gate: Arc<Gate>,
+    /// Where refusals are noted.
+    pub audit: Option<Audit>,
 }
 
 /// How much callers of the API may make a node keep.
@@ -156,6 +168,8 @@ pub(crate) struct App {
     waiting: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
     fetch: fetch::Fetch,
+    gate: Arc<Gate>,
+    audit: Option<Audit>,
 }
 
 impl App {
@@ -186,12 +200,21 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         .build()?;
     let entered = runtime.enter();
     let owner = format!("gateway n{}", context.id);
-    let driver = Driver::spawn(&context.cluster, &owner)?;
+    // Where callers must show who they are, so must gateways.
+    let node = NodeId(context.id.saturating_sub(1));
+    let shown = Secret::new(context.gate.key().credential_of(node));
+    let shown = (!context.gate.is_open()).then_some(shown);
+    let security = Security::default();
+    let security = match shown.clone() {
+        Some(shown) => security.with_bearer(shown),
+        None => security,
+    };
+    let driver = Driver::spawn_with(&context.cluster, &owner, &security)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, stopping) = watch::channel(false);
     let app = Arc::new(App {
         config: driver.config().clone(),
-        fetch: fetch::Fetch::new(&context.cluster, context.id),
+        fetch: fetch::Fetch::new(&context.cluster, context.id, shown.as_ref()),
         cluster: context.cluster,
         id: context.id,
         shard: context.shard,
@@ -203,6 +226,8 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         limits: context.limits,
         waiting: Arc::new(Semaphore::new(context.limits.waiters)),
         stopping,
+        gate: context.gate,
+        audit: context.audit,
     });
     let (shard, node_ended) = (app.shard.clone(), stop.clone());
     tokio::spawn(async move {
@@ -226,7 +251,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
 
 /// The paths and their methods, as in the description.
 #[cfg(test)]
-pub(crate) const ROUTES: [(&str, &str); 13] = [
+pub(crate) const ROUTES: [(&str, &str); 14] = [
     ("GET", "/"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
@@ -240,6 +265,7 @@ pub(crate) const ROUTES: [(&str, &str); 13] = [
     ("POST", "/v1/locks/keepalive"),
     ("POST", "/v1/locks/release"),
     ("POST", "/v1/locks/{name}/acquire"),
+    ("POST", "/v1/sessions/{id}/revoke"),
 ];
 
 /// Says that there is nothing at a path, in the words of whoever asks.
@@ -261,6 +287,7 @@ fn router(app: &Arc<App>) -> Router {
         .route("/v1/openapi.json", get(openapi::openapi))
         .route("/v1/status", get(status::status))
         .route("/v1/sessions", get(status::sessions))
+        .route("/v1/sessions/{id}/revoke", post(revoke::revoke))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", any(locks::locks))
         .route("/v1/locks/{*rest}", any(locks::locks))
@@ -268,4 +295,5 @@ fn router(app: &Arc<App>) -> Router {
         .fallback(nothing_here)
         .with_state(app.clone())
         .merge(grpc::router(app))
+        .layer(from_fn_with_state(app.clone(), caller::admit))
 }

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conclave_protocol::Instant;
-use conclave_protocol::id::NodeId;
+use conclave_protocol::id::{LinkId, NodeId};
+use conclave_protocol::lock::{NodeInput, Who};
 use conclave_wire::cluster::{Facts, differences};
 use conclave_wire::greeting::{
-    Greeting, Rejection, Reply, Role, VERSION, decode_greeting, encode_reply,
+    Credential, Greeting, Rejection, Reply, Role, VERSION, decode_greeting, encode_reply,
 };
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
@@ -17,6 +18,7 @@ use mio::{Interest, Registry};
 use super::conn::Stage;
 use super::read::End;
 use super::run::{LISTENER, Loop};
+use crate::who::{Gate, node_principal};
 
 /// At most this many connections are accepted per round.
 const ACCEPT_ROUND: usize = 64;
@@ -33,6 +35,8 @@ pub(super) struct Door {
     pub(super) nodes: usize,
     pub(super) digest: [u8; 16],
     pub(super) facts: Facts,
+    /// What shows other nodes that this is one, where they want to know.
+    credential: Option<Credential>,
     listener: Option<TcpListener>,
     /// Connections that were accepted before the loop began.
     early: Vec<std::net::TcpStream>,
@@ -48,13 +52,17 @@ impl Door {
         process: u128,
         cluster: &conclave_wire::Cluster,
         early: Vec<std::net::TcpStream>,
+        gate: &Gate,
     ) -> Self {
+        let shown = gate.key().credential_of(id);
+        let credential = Credential::new(shown.as_bytes()).filter(|_| !gate.is_open());
         Self {
             id,
             process,
             nodes: cluster.nodes.len(),
             digest: cluster.digest(),
             facts: cluster.facts(),
+            credential,
             listener: None,
             early,
             rings: false,
@@ -103,6 +111,7 @@ impl Door {
             process: self.process,
             digest: self.digest,
             facts: self.facts.clone(),
+            credential: self.credential.clone(),
         }
     }
 
@@ -236,6 +245,8 @@ impl Loop {
             .door
             .judge(greeting)
             .or_else(|| full.then_some(Rejection::Full));
+        let who = self.identify(greeting);
+        let refusal = refusal.or_else(|| who.clone().err());
         let reply = Reply {
             version: VERSION,
             node: self.door.id,
@@ -252,6 +263,9 @@ impl Loop {
             Role::Client => {
                 self.conns.set_stage(id, Stage::Client { known: false });
                 self.conns.watch(id, now);
+                if let Ok(Some(who)) = who {
+                    self.step(NodeInput::Opened(LinkId(id), who));
+                }
             }
             Role::Node(node) => {
                 self.conns.set_stage(id, Stage::Node(node));
@@ -264,6 +278,19 @@ impl Loop {
         Ok(())
     }
 
+    /// Who opened a connection; none if nobody has to say. Whoever claims to be a node must show
+    /// that it is this very node.
+    fn identify(&self, greeting: &Greeting) -> Result<Option<Who>, Rejection> {
+        let credential = greeting.credential.as_ref().map(Credential::bytes);
+        let who = self.gate.who(None, credential)?;
+        if let (Role::Node(node), Some(who)) = (greeting.role, &who)
+            && who.principal != node_principal(node.0 + 1)
+        {
+            return Err(Rejection::Credential);
+        }
+        Ok(who)
+    }
+
     fn reject(&mut self, id: u64, greeting: &Greeting, refusal: &Rejection) {
         let now = self.now().mono;
         self.meters.refused(match refusal {
@@ -272,6 +299,7 @@ impl Loop {
             Rejection::Twin { .. } => "twin",
             Rejection::Config { .. } => "config",
             Rejection::Full => "full",
+            Rejection::Credential => "credential",
         });
         // At its start a node looks whether it is its own twin, perhaps through a proxy.
         let own = greeting.process == self.door.process;
@@ -290,6 +318,11 @@ impl Loop {
                 %differ,
                 "connection refused"
             );
+        }
+        if let (Rejection::Credential, Some(audit)) = (refusal, &self.audit) {
+            let from = self.conns.address(id).map(|address| address.to_string());
+            let from = from.unwrap_or_default();
+            audit.audit().refused("", None, "unauthenticated", &from);
         }
         // The old connection may be that of a process that is gone without a word (its machine
         // lost power): if so the next attempt succeeds, if not both sides are told again.

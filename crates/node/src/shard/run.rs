@@ -24,9 +24,11 @@ use super::quiet::Quiet;
 use super::read::READ_CHUNK;
 use super::{Command, Inner};
 use crate::NodeError;
+use crate::audit::Auditor;
 use crate::history::History;
 use crate::journal::Journal;
 use crate::meters::Meters;
+use crate::who::Gate;
 
 pub(super) const WAKER: Token = Token(usize::MAX);
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
@@ -69,6 +71,8 @@ pub(super) struct Loop {
     out: NodeEffects,
     pub(super) journal: Journal,
     history: Option<History>,
+    pub(super) audit: Option<Auditor>,
+    pub(super) gate: Arc<Gate>,
     written: u64,
     synced: u64,
     pub(super) parked: VecDeque<(u64, Envelope<To, Message>)>,
@@ -98,6 +102,8 @@ pub(super) struct Parts {
     pub(super) inner: Arc<Inner>,
     pub(super) journal: Journal,
     pub(super) history: Option<History>,
+    pub(super) audit: Option<Auditor>,
+    pub(super) gate: Arc<Gate>,
 }
 
 impl Loop {
@@ -131,6 +137,8 @@ impl Loop {
             out,
             journal: parts.journal,
             history: parts.history,
+            audit: parts.audit,
+            gate: parts.gate,
             written: 0,
             synced: 0,
             parked: VecDeque::new(),
@@ -145,6 +153,8 @@ impl Loop {
             history.start(now.mono, it.node.incarnation());
         }
         it.apply(now);
+        let rules = it.gate.rules();
+        it.handle(NodeInput::Access(rules));
         it.started = it.written == 0;
         Ok(it)
     }
@@ -297,6 +307,12 @@ impl Loop {
                 Command::Stop(grace) => self.begin_stop(grace),
                 Command::Kill => self.leaving = Leaving::Killed,
                 Command::Expire(session) => self.step(NodeInput::Expire(session)),
+                Command::Access(access) => self.handle(NodeInput::Access(access)),
+                Command::Revoke(revoke, answer) => {
+                    let told = self.revoke(revoke);
+                    // Whoever asked may have gone.
+                    let _ = answer.send(told);
+                }
                 Command::Resolved(node, found) => self.resolved(node, found),
             }
         }
@@ -428,6 +444,9 @@ impl Loop {
         if let Some(history) = &mut self.history {
             history.event(now.mono, event);
         }
+        if let Some(audit) = &mut self.audit {
+            audit.event(event, &self.node);
+        }
         match event {
             NodeEvent::Close(link) => self.conns.close_soon(link.0, now.mono),
             NodeEvent::Granted { .. } | NodeEvent::Reclaimed { .. } => self.granted += 1,
@@ -443,7 +462,7 @@ impl Loop {
             NodeEvent::Refused(why) => {
                 tracing::debug!(%why, "refused");
             }
-            NodeEvent::Ended { .. } | NodeEvent::Entered { .. } => {}
+            NodeEvent::Ended { .. } | NodeEvent::Entered { .. } | NodeEvent::Barred { .. } => {}
         }
     }
 

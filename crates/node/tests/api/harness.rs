@@ -71,6 +71,8 @@ impl Nodes {
                 peer,
                 api,
                 history: None,
+                access: None,
+                audit: None,
             };
             Some(Node::start(options).unwrap())
         });

@@ -75,6 +75,8 @@ impl Plan {
             peer,
             api,
             history: None,
+            access: None,
+            audit: None,
         }
     }
 
@@ -244,6 +246,7 @@ pub fn greeting(cluster: &Cluster, target: u32) -> Greeting {
         process: 77,
         digest: cluster.digest(),
         facts: cluster.facts(),
+        credential: None,
     }
 }
 

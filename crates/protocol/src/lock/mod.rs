@@ -1,6 +1,7 @@
 //! Exclusive, shared and group locks on quorums: `Maekawa_M` in a form that survives cancels,
 //! expiry, reconnects, restarts and change of quorum, and `Maekawa_S` behind the same client.
 
+mod access;
 mod api;
 mod arbiter;
 mod canon;
@@ -18,6 +19,7 @@ mod serial;
 #[cfg(test)]
 mod serial_tests;
 
+pub use access::{ANYONE, Access, AccessError, Action, PRINCIPAL_MAX, RULES_MAX, Rule, Who};
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
     NodeEffects, NodeEvent, NodeInput, SessionView, To,

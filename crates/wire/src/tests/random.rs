@@ -17,7 +17,7 @@ use super::samples::refusals;
 use crate::cluster::NODES_MAX;
 
 /// How many kinds of messages [`Random::message`] knows.
-const KINDS: usize = 29;
+const KINDS: usize = 30;
 
 /// Draws values.
 pub(super) struct Random(Prng);
@@ -133,6 +133,11 @@ impl Random {
             ttl: self.span(),
             detached: self.flag(),
             owner: owner.into(),
+            principal: if self.flag() {
+                "alice".into()
+            } else {
+                Arc::default()
+            },
         }
     }
 
@@ -214,7 +219,7 @@ impl Random {
     pub(super) fn message(&mut self) -> Message {
         let kind = self.0.below(KINDS);
         let (session, request, token) = (self.session(), self.request(), self.token());
-        let (grant, why) = (self.grant(), refusals()[self.0.below(16)].1);
+        let (grant, why) = (self.grant(), refusals()[self.0.below(18)].1);
         let (node, incarnation, clock) = (self.node(), self.life(), self.wall());
         match kind {
             0 => Message::Hello {
@@ -298,13 +303,14 @@ impl Random {
             22 => Message::Denied {
                 session,
                 request: self.option(Self::request),
-                why: refusals()[self.0.below(16)].1,
+                why: refusals()[self.0.below(18)].1,
             },
             23 => Message::Draining,
             24 => Message::Recover { node, incarnation },
             25 => Message::Recovered(self.recovered()),
             26 => Message::Alive { node, incarnation },
             27 => Message::Travel(Box::new(self.travel())),
+            28 => Message::Revoked(session),
             _ => Message::Carried {
                 session,
                 request,

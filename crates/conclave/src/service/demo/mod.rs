@@ -105,6 +105,8 @@ impl Demo {
             },
             log: Some("error".to_owned()),
             history: false,
+            access: None,
+            audit: false,
         };
         let story = Story {
             begun: Instant::now(),

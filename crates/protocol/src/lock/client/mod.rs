@@ -19,6 +19,7 @@ mod hold;
 mod jobs;
 mod link;
 mod request;
+mod revoked;
 mod serial;
 mod upkeep;
 
@@ -212,6 +213,7 @@ impl LockClient {
             } => self.carried(session, request, &grants, out),
             Message::Refused(why) => self.refused(node, why, out),
             Message::Draining => self.draining(node, out),
+            Message::Revoked(session) => self.revoked(node, session, out),
             // The rest is said by clients, not to them.
             _ => {}
         }
@@ -240,7 +242,7 @@ impl Machine for LockClient {
             ClientInput::Cancel(key) => self.cancel(key, out),
             ClientInput::Release(key) => self.release(key, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
-            ClientInput::Keep(key, handle) => self.keep(key, &handle, out),
+            ClientInput::Keep(key, handle, principal) => self.keep(key, &handle, principal, out),
             ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
             ClientInput::Abandon(key, handle) => {
                 let all = handle.ask.bond != super::mode::Bond::Named;
