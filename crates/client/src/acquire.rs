@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use conclave_protocol::id::Name;
 use conclave_protocol::lock::{Acquire, ClientEvent, Ended, Mode};
 
 use crate::clock;
 use crate::driver::{Driver, Job, Work};
-use crate::error::AcquireError;
+use crate::error::{AcquireError, no_quorum};
 use crate::guard::{Hold, Part};
 
 /// Hears the place in the queue.
@@ -24,21 +23,32 @@ pub(crate) enum Wait {
     Not,
 }
 
+/// How many of the locks that are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The only one.
+    One,
+    /// All together, or none.
+    All,
+    /// Any one.
+    Any,
+}
+
 /// What is wanted.
 pub(crate) struct Wanted {
     pub(crate) driver: Driver,
     pub(crate) wishes: Vec<Acquire>,
-    /// Whether the locks are taken together, as a set.
-    pub(crate) set: bool,
-    pub(crate) held: Option<Name>,
+    pub(crate) want: Want,
+    /// What is wrong with it, if that is known before anybody is asked.
+    pub(crate) wrong: Option<AcquireError>,
     pub(crate) on_position: Option<OnPosition>,
 }
 
 impl Wanted {
     /// Takes what is wanted; none if somebody is in the way of an attempt.
     pub(crate) async fn take(mut self, wait: Wait) -> Result<Option<Hold>, AcquireError> {
-        if let Some(name) = self.held.take() {
-            return Err(AcquireError::AlreadyHeld { name });
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
         }
         let span = match wait {
             Wait::Forever => None,
@@ -52,11 +62,13 @@ impl Wanted {
             wish.attempt = wait == Wait::Not;
         }
         loop {
-            let job = self.driver.begin(if self.set {
-                Work::AcquireAll(self.wishes.clone())
-            } else {
-                let one = self.wishes.first().cloned();
-                Work::Acquire(one.expect("invariant: a request for one lock has one wish"))
+            let job = self.driver.begin(match self.want {
+                Want::All => Work::AcquireAll(self.wishes.clone()),
+                Want::Any => Work::AcquireAny(self.wishes.clone()),
+                Want::One => {
+                    let one = self.wishes.first().cloned();
+                    Work::Acquire(one.expect("invariant: a request for one lock has one wish"))
+                }
             });
             match self.follow(job).await? {
                 Followed::Held(hold) => return Ok(Some(hold)),
@@ -87,7 +99,7 @@ impl Wanted {
                         group,
                         members,
                     });
-                    !self.set
+                    self.want != Want::All
                 }
                 Some(ClientEvent::EnteredAll(_)) => true,
                 Some(ClientEvent::Position(_, position)) => {
@@ -146,11 +158,7 @@ impl Wanted {
     }
 
     fn no_quorum(&self) -> AcquireError {
-        AcquireError::NoQuorum {
-            reachable: self.driver.reachable().len(),
-            nodes: self.driver.config().quorums.nodes(),
-            troubles: self.driver.troubles(),
-        }
+        no_quorum(&self.driver)
     }
 }
 

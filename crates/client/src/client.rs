@@ -5,13 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::id::Name;
+use conclave_protocol::lock::Watch as What;
 use conclave_wire::Cluster;
 
+use crate::acquire::Want;
+use crate::barrier::Barrier;
 use crate::discover::{DiscoverError, discover_with};
 use crate::driver::Driver;
-use crate::error::ConnectError;
-use crate::request::{LockAllRequest, LockRequest};
+use crate::elect::{Election, Observer};
+use crate::error::{AcquireError, ConnectError};
+use crate::latch::Latch;
+use crate::request::{LockAllRequest, LockRequest, SlotRequest};
 use crate::secure::Security;
+use crate::semaphore::slot_names;
+use crate::watch::{PrefixWatch, Watch};
 
 /// How long a hold outlives contact with the nodes unless the caller says otherwise.
 const TTL: Duration = Duration::from_secs(10);
@@ -41,7 +48,8 @@ impl Client {
 
     /// Asks for a lock: exclusive unless said otherwise, with a TTL of ten seconds.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> LockRequest {
-        LockRequest::new(self.driver.clone(), Name::new(name), self.ttl())
+        let names = vec![Name::new(name)];
+        LockRequest::new(self.driver.clone(), names, Want::One, self.ttl())
     }
 
     /// Asks for several locks together, all or none. Callers that hold nothing else never wait
@@ -52,7 +60,59 @@ impl Client {
         I::Item: AsRef<[u8]>,
     {
         let names = names.into_iter().map(Name::new);
-        LockAllRequest::new(self.driver.clone(), names.collect(), self.ttl())
+        let names = names.collect();
+        LockAllRequest::new(self.driver.clone(), names, Want::All, self.ttl())
+    }
+
+    /// Asks for one of the `slots` (1 to 64) of a semaphore: never are more than so many inside.
+    /// All callers must name the same number of slots. The slots are the exclusive locks
+    /// `NAME~1`, `NAME~2` and so on; the guard tells which one was taken.
+    ///
+    /// A free slot costs one request. Whoever finds the slot that it tries first taken asks for
+    /// all at once, and waits in all queues in the order of its asking.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, slots: u32) -> SlotRequest {
+        let max = self.driver.config().limits.together;
+        let fits = (1..=max).contains(&(slots as usize));
+        let names = slot_names(name.as_ref(), if fits { slots } else { 0 });
+        let request = SlotRequest::new(self.driver.clone(), names, Want::Any, self.ttl());
+        if fits {
+            return request;
+        }
+        request.refused(AcquireError::Slots { asked: slots, max })
+    }
+
+    /// Watches a lock: who is inside and how many wait, now and on every change.
+    pub fn watch(&self, name: impl AsRef<[u8]>) -> Watch {
+        let what = What::Name(Name::new(name));
+        Watch::new(self.driver.clone(), what)
+    }
+
+    /// Watches all locks whose names begin so.
+    pub fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> PrefixWatch {
+        let what = What::Prefix(prefix.as_ref().into());
+        PrefixWatch::new(self.driver.clone(), what)
+    }
+
+    /// Stands for election: whoever holds the lock of this name leads.
+    pub fn elect(&self, name: impl AsRef<[u8]>) -> Election {
+        let limit = self.driver.config().limits.note_bytes;
+        Election::new(self.lock(name), limit)
+    }
+
+    /// Follows an election without standing.
+    pub fn observe(&self, name: impl AsRef<[u8]>) -> Observer {
+        let what = What::Name(Name::new(name));
+        Observer::new(self.driver.clone(), what)
+    }
+
+    /// A place where so many parties wait for each other.
+    pub fn barrier(&self, name: impl AsRef<[u8]>, parties: u32) -> Barrier {
+        Barrier::new(self, name.as_ref(), parties)
+    }
+
+    /// Counts that others wait for.
+    pub fn latch(&self, name: impl AsRef<[u8]>, count: u32) -> Latch {
+        Latch::new(self, name.as_ref(), count)
     }
 
     fn ttl(&self) -> Duration {
@@ -138,7 +198,7 @@ impl Builder {
             (None, None) => discover_with(&self.endpoints, &self.security).await?,
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn_with(&cluster, &owner, &self.security)?;
+        let driver = Driver::spawn_with(&cluster, &owner, self.security)?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),

@@ -8,6 +8,7 @@ use conclave_wire::cluster::ClusterError;
 use thiserror::Error;
 
 use crate::discover::DiscoverError;
+use crate::driver::Driver;
 
 /// Why a client could not be made.
 #[derive(Debug, Error)]
@@ -63,6 +64,14 @@ pub enum AcquireError {
         /// Which lock.
         name: Name,
     },
+    /// No semaphore has so many slots, or so few.
+    #[error("a semaphore of {asked} slots cannot be had; give 1 to {max}")]
+    Slots {
+        /// How many were named.
+        asked: u32,
+        /// How many there may be.
+        max: usize,
+    },
     /// The client was closed, or its runtime ended.
     #[error("the client is closed; connect again")]
     Closed,
@@ -74,6 +83,15 @@ pub enum AcquireError {
 pub struct LostError {
     /// Which lock.
     pub name: Name,
+}
+
+/// Why no quorum can be reached, as far as the driver knows.
+pub(crate) fn no_quorum(driver: &Driver) -> AcquireError {
+    AcquireError::NoQuorum {
+        reachable: driver.reachable().len(),
+        nodes: driver.config().quorums.nodes(),
+        troubles: driver.troubles(),
+    }
 }
 
 fn behind(position: Option<u32>) -> String {

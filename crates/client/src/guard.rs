@@ -9,6 +9,7 @@ use conclave_protocol::lock::{ClientEvent, Group};
 use crate::clock;
 use crate::driver::Job;
 use crate::error::LostError;
+use crate::semaphore::slot_of;
 
 /// A held lock. Dropping it releases the lock without blocking.
 ///
@@ -94,6 +95,45 @@ impl Guard {
     }
 }
 
+/// A slot of a semaphore, held. It is a [`Guard`] of that slot's lock in all else.
+#[derive(Debug)]
+#[must_use = "a guard that is dropped releases its slot"]
+pub struct SlotGuard {
+    guard: Guard,
+    slot: u32,
+}
+
+impl SlotGuard {
+    pub(crate) fn new(hold: Hold) -> Self {
+        let guard = Guard::new(hold);
+        let slot = slot_of(guard.name()).unwrap_or_default();
+        Self { guard, slot }
+    }
+
+    /// Which slot, from 1. Two holders never have the same.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Releases the slot, as [`Guard::release`].
+    pub fn release(self) -> impl Future<Output = Result<(), LostError>> + Send {
+        self.guard.release()
+    }
+
+    /// The guard of the slot's lock.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+}
+
+impl std::ops::Deref for SlotGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
 /// Several locks, held together. Dropping it releases them without blocking.
 #[derive(Debug)]
 #[must_use = "guards that are dropped release their locks"]
@@ -160,7 +200,7 @@ impl GuardSet {
     }
 }
 
-/// Something that holds locks, for [`while_holding`](crate::LockRequest::while_holding).
+/// Something that holds locks, for [`while_holding`](crate::Request::while_holding).
 pub trait Holding {
     /// Whether it holds this lock.
     fn holds(&self, name: &Name) -> bool;
@@ -169,6 +209,12 @@ pub trait Holding {
 impl Holding for Guard {
     fn holds(&self, name: &Name) -> bool {
         self.name == *name && self.is_held()
+    }
+}
+
+impl Holding for SlotGuard {
+    fn holds(&self, name: &Name) -> bool {
+        self.guard.holds(name)
     }
 }
 

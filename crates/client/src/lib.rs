@@ -26,28 +26,39 @@
 //!
 //! Locks are **not re-entrant**: whoever holds a lock exclusively and asks for it again waits for
 //! itself. Tasks that share a [`Client`] exclude each other like any others. Where a guard is at
-//! hand, [`LockRequest::while_holding`] turns that mistake into an error.
+//! hand, [`Request::while_holding`] turns that mistake into an error.
 //!
 //! Dropping the future of any call cancels it: a lock that came in just then is given back.
 
 mod acquire;
+mod barrier;
 mod client;
 pub mod clock;
 pub mod discover;
 pub mod driver;
+mod elect;
 mod error;
 mod guard;
+mod latch;
 mod request;
 pub mod secure;
+pub mod semaphore;
+mod slots;
+mod watch;
 
+pub use barrier::{Barrier, BarrierError};
 pub use client::{Builder, Client, default_owner};
 pub use conclave_protocol::id::{Name, NodeId, Token};
-pub use conclave_protocol::lock::{Group, Mode, Refusal};
+pub use conclave_protocol::lock::{Group, Holder, LockState, Mode, Refusal};
 pub use conclave_wire::Cluster;
+pub use elect::{Election, Leader, LeaderView, Leading, Observer};
 pub use error::{AcquireError, ConnectError, LostError};
-pub use guard::{Guard, GuardSet, Holding};
-pub use request::{LockAllRequest, LockRequest};
+pub use guard::{Guard, GuardSet, Holding, SlotGuard};
+pub use latch::Latch;
+pub use request::{Granted, LockAllRequest, LockRequest, Request, Sharable, SlotRequest};
 pub use secure::Security;
+pub use slots::SLOTS_MAX;
+pub use watch::{PrefixWatch, Sight, Watch, WatchError};
 
 /// The check at the resource that a lock protects: it refuses a holder once a later conflicting
 /// one was admitted.

@@ -1,44 +1,139 @@
-//! Asking for locks.
+//! Asking for locks: one, several together, or a slot of a semaphore.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::id::Name;
 use conclave_protocol::lock::{Acquire, Mode};
 
-use crate::acquire::{Wait, Wanted};
+use crate::acquire::{Wait, Want, Wanted};
 use crate::driver::Driver;
 use crate::error::AcquireError;
-use crate::guard::{Guard, GuardSet, Holding};
+use crate::guard::{Guard, GuardSet, Hold, Holding, SlotGuard};
 
-/// A request for one lock. Nothing is sent before one of its `acquire` methods is awaited.
+/// A request that ends in a guard of type `G`. Nothing is sent before one of its `acquire`
+/// methods is awaited.
 ///
 /// Dropping the future of such a method cancels the request; nothing stays behind.
 #[must_use = "nothing is asked before acquire, try_acquire or acquire_timeout is awaited"]
-pub struct LockRequest {
+pub struct Request<G> {
     wanted: Wanted,
+    ttl: Duration,
+    guard: PhantomData<fn() -> G>,
 }
 
-impl LockRequest {
-    pub(crate) fn new(driver: Driver, name: Name, ttl: Duration) -> Self {
-        let wish = Acquire::new(name, Mode::Exclusive, ttl);
-        Self {
-            wanted: Wanted {
-                driver,
-                wishes: vec![wish],
-                set: false,
-                held: None,
-                on_position: None,
-            },
+/// A request for one lock.
+pub type LockRequest = Request<Guard>;
+
+/// A request for several locks together, all or none.
+pub type LockAllRequest = Request<GuardSet>;
+
+/// A request for a slot of a semaphore.
+pub type SlotRequest = Request<SlotGuard>;
+
+/// What a request can end in.
+pub trait Granted: sealed::FromHold {}
+
+/// What may be shared with others.
+pub trait Sharable: Granted {}
+
+impl Granted for Guard {}
+impl Granted for GuardSet {}
+impl Granted for SlotGuard {}
+impl Sharable for Guard {}
+impl Sharable for GuardSet {}
+
+mod sealed {
+    use super::{Guard, GuardSet, Hold, SlotGuard};
+
+    /// Made of what the nodes granted.
+    pub trait FromHold {
+        #[doc(hidden)]
+        fn from_hold(hold: Hold) -> Self;
+    }
+
+    impl FromHold for Guard {
+        fn from_hold(hold: Hold) -> Self {
+            Self::new(hold)
         }
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Acquire)) -> Self {
-        self.wanted.wishes.first_mut().map(change);
+    impl FromHold for GuardSet {
+        fn from_hold(hold: Hold) -> Self {
+            Self::new(hold)
+        }
+    }
+
+    impl FromHold for SlotGuard {
+        fn from_hold(hold: Hold) -> Self {
+            Self::new(hold)
+        }
+    }
+}
+
+impl<G> Request<G> {
+    pub(crate) fn new(driver: Driver, names: Vec<Name>, want: Want, ttl: Duration) -> Self {
+        let wishes = names.into_iter();
+        let wishes = wishes.map(|name| Acquire::new(name, Mode::Exclusive, ttl));
+        Self {
+            wanted: Wanted {
+                driver,
+                wishes: wishes.collect(),
+                want,
+                wrong: None,
+                on_position: None,
+            },
+            ttl,
+            guard: PhantomData,
+        }
+    }
+
+    /// It is not asked for at all: whoever awaits it is told why.
+    pub(crate) fn refused(mut self, why: AcquireError) -> Self {
+        self.wanted.wrong = Some(why);
         self
     }
 
+    fn change(mut self, change: impl Fn(&mut Acquire)) -> Self {
+        self.wanted.wishes.iter_mut().for_each(change);
+        self
+    }
+
+    /// How long the hold outlives contact with the nodes. A short one is given on soon after a
+    /// crash of its holder; a long one bears longer troubles of the network.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self.change(|wish| wish.ttl = ttl)
+    }
+
+    /// What others may read about the holder.
+    pub fn note(self, note: impl AsRef<[u8]>) -> Self {
+        let note: Arc<[u8]> = Arc::from(note.as_ref());
+        self.change(|wish| wish.note = Some(note.clone()))
+    }
+
+    /// Calls back with the place in the queue whenever it changes: how many are before this
+    /// request, at the node where most are; of several slots, in the shortest queue.
+    pub fn on_position(mut self, tell: impl FnMut(u32) + Send + 'static) -> Self {
+        self.wanted.on_position = Some(Box::new(tell));
+        self
+    }
+
+    /// Says what the caller holds while it asks. Asking for one of those locks again is then an
+    /// error instead of a wait for oneself.
+    pub fn while_holding(mut self, held: &impl Holding) -> Self {
+        let mut names = self.wanted.wishes.iter().map(|wish| &wish.name);
+        if let Some(name) = names.find(|name| held.holds(name)) {
+            let name = name.clone();
+            self.wanted.wrong = Some(AcquireError::AlreadyHeld { name });
+        }
+        self
+    }
+}
+
+impl<G: Sharable> Request<G> {
     /// Alone; this is what is asked for unless said otherwise.
     pub fn exclusive(self) -> Self {
         self.mode(Mode::Exclusive)
@@ -54,161 +149,46 @@ impl LockRequest {
         self.mode(Mode::group(group))
     }
 
-    /// With whom it may be shared.
+    /// With whom it may be shared; of several locks, each.
+    #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
     pub fn mode(self, mode: Mode) -> Self {
-        self.change(|wish| wish.mode = mode)
+        self.change(|wish| wish.mode = mode.clone())
     }
-
-    /// How long the hold outlives contact with the nodes. A short one is given on soon after a
-    /// crash of its holder; a long one bears longer troubles of the network.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.change(|wish| wish.ttl = ttl)
-    }
-
-    /// What others may read about the holder.
-    pub fn note(self, note: impl AsRef<[u8]>) -> Self {
-        self.change(|wish| wish.note = Some(Arc::from(note.as_ref())))
-    }
-
-    /// Calls back with the place in the queue whenever it changes: how many are before this
-    /// request, at the node where most are.
-    pub fn on_position(mut self, tell: impl FnMut(u32) + Send + 'static) -> Self {
-        self.wanted.on_position = Some(Box::new(tell));
-        self
-    }
-
-    /// Says what the caller holds while it asks. Asking for one of those locks again is then an
-    /// error instead of a wait for oneself.
-    pub fn while_holding(mut self, held: &impl Holding) -> Self {
-        let mut names = self.wanted.wishes.iter().map(|wish| &wish.name);
-        if let Some(name) = names.find(|name| held.holds(name)) {
-            self.wanted.held = Some(name.clone());
-        }
-        self
-    }
-
-    /// Waits as long as it takes.
-    pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        waited(self.wanted.take(Wait::Forever).await).map(Guard::new)
-    }
-
-    /// Waits at most this long.
-    pub async fn acquire_timeout(self, limit: Duration) -> Result<Guard, AcquireError> {
-        waited(self.wanted.take(Wait::AtMost(limit)).await).map(Guard::new)
-    }
-
-    /// Waits for nobody: none if somebody is in the way.
-    pub async fn try_acquire(self) -> Result<Option<Guard>, AcquireError> {
-        Ok(self.wanted.take(Wait::Not).await?.map(Guard::new))
-    }
-}
-
-impl fmt::Debug for LockRequest {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wishes = &self.wanted.wishes;
-        out.debug_tuple("LockRequest").field(wishes).finish()
-    }
-}
-
-/// A request for several locks together, all or none.
-#[must_use = "nothing is asked before acquire, try_acquire or acquire_timeout is awaited"]
-pub struct LockAllRequest {
-    wanted: Wanted,
-    ttl: Duration,
 }
 
 impl LockAllRequest {
-    pub(crate) fn new(driver: Driver, names: Vec<Name>, ttl: Duration) -> Self {
-        let wishes = names.into_iter();
-        let wishes = wishes.map(|name| Acquire::new(name, Mode::Exclusive, ttl));
-        Self {
-            wanted: Wanted {
-                driver,
-                wishes: wishes.collect(),
-                set: true,
-                held: None,
-                on_position: None,
-            },
-            ttl,
-        }
-    }
-
-    /// Each alone; this is what is asked for unless said otherwise.
-    pub fn exclusive(self) -> Self {
-        self.mode(&Mode::Exclusive)
-    }
-
-    /// Each together with all others that ask for it shared.
-    pub fn shared(self) -> Self {
-        self.mode(&Mode::Shared)
-    }
-
-    /// Each together with all others that ask for the same group.
-    pub fn group(self, group: impl AsRef<[u8]>) -> Self {
-        self.mode(&Mode::group(group))
-    }
-
-    fn mode(mut self, mode: &Mode) -> Self {
-        for wish in &mut self.wanted.wishes {
-            wish.mode = mode.clone();
-        }
-        self
-    }
-
     /// Adds one more lock, with a mode of its own.
     pub fn with(mut self, name: impl AsRef<[u8]>, mode: Mode) -> Self {
         let wish = Acquire::new(Name::new(name), mode, self.ttl);
         self.wanted.wishes.push(wish);
         self
     }
+}
 
-    /// How long the holds outlive contact with the nodes.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        for wish in &mut self.wanted.wishes {
-            wish.ttl = ttl;
-        }
-        self
-    }
-
-    /// What others may read about the holder.
-    pub fn note(mut self, note: impl AsRef<[u8]>) -> Self {
-        let note: Arc<[u8]> = Arc::from(note.as_ref());
-        for wish in &mut self.wanted.wishes {
-            wish.note = Some(note.clone());
-        }
-        self
-    }
-
-    /// Says what the caller holds while it asks, as [`LockRequest::while_holding`] does.
-    pub fn while_holding(mut self, held: &impl Holding) -> Self {
-        let mut names = self.wanted.wishes.iter().map(|wish| &wish.name);
-        if let Some(name) = names.find(|name| held.holds(name)) {
-            self.wanted.held = Some(name.clone());
-        }
-        self
-    }
-
+impl<G: Granted> Request<G> {
     /// Waits as long as it takes.
-    pub async fn acquire(self) -> Result<GuardSet, AcquireError> {
-        waited(self.wanted.take(Wait::Forever).await).map(GuardSet::new)
+    pub async fn acquire(self) -> Result<G, AcquireError> {
+        waited(self.wanted.take(Wait::Forever).await).map(G::from_hold)
     }
 
-    /// Waits at most this long, for all of them together.
-    pub async fn acquire_timeout(self, limit: Duration) -> Result<GuardSet, AcquireError> {
-        waited(self.wanted.take(Wait::AtMost(limit)).await).map(GuardSet::new)
+    /// Waits at most this long, for all of several locks together.
+    pub async fn acquire_timeout(self, limit: Duration) -> Result<G, AcquireError> {
+        waited(self.wanted.take(Wait::AtMost(limit)).await).map(G::from_hold)
     }
 
-    /// Waits for nobody: none if somebody is in the way of any of them.
-    pub async fn try_acquire(self) -> Result<Option<GuardSet>, AcquireError> {
-        Ok(self.wanted.take(Wait::Not).await?.map(GuardSet::new))
+    /// Waits for nobody: none if somebody is in the way. Of several who try at the same moment,
+    /// all may find another in the way.
+    pub async fn try_acquire(self) -> Result<Option<G>, AcquireError> {
+        Ok(self.wanted.take(Wait::Not).await?.map(G::from_hold))
     }
 }
 
-impl fmt::Debug for LockAllRequest {
+impl<G> fmt::Debug for Request<G> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wishes = &self.wanted.wishes;
-        out.debug_tuple("LockAllRequest").field(wishes).finish()
+        let wanted = &self.wanted;
+        let mut out = out.debug_struct("Request");
+        out.field("want", &wanted.want);
+        out.field("wishes", &wanted.wishes).finish()
     }
 }
 

@@ -210,3 +210,67 @@ async fn the_last_one_to_leave_closes_the_connections() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_semaphore_has_as_many_holders_as_slots() {
+    let cluster = FakeCluster::start(3).await;
+    let inside = Arc::new(AtomicUsize::new(0));
+    let slots: Arc<[AtomicU32; 3]> = Arc::default();
+    let mut tasks = tokio::task::JoinSet::new();
+    for owner in ["one", "two"] {
+        let client = cluster.client(owner).await;
+        for _ in 0..6 {
+            let (client, inside, slots) = (client.clone(), inside.clone(), slots.clone());
+            tasks.spawn(async move {
+                for _ in 0..5 {
+                    let guard = client.semaphore("pool", 3).acquire().await.unwrap();
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) < 3);
+                    let slot = &slots[guard.slot() as usize - 1];
+                    assert_eq!(slot.fetch_add(1, Ordering::SeqCst), 0, "one per slot");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    slot.fetch_sub(1, Ordering::SeqCst);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+    soon("all", async {
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_semaphore_is_told_and_a_dropped_slot_is_free() {
+    let cluster = FakeCluster::start(3).await;
+    let client = cluster.client("one").await;
+    let take = || client.semaphore("pool", 2).try_acquire();
+    let first = soon("first", take()).await.unwrap().expect("free");
+    let second = soon("second", take()).await.unwrap().expect("free");
+    assert_ne!(first.slot(), second.slot());
+    assert_eq!(first.name().to_string(), format!("pool~{}", first.slot()));
+    assert!(soon("third", take()).await.unwrap().is_none());
+    let limit = Duration::from_millis(50);
+    let timed = soon("timed", client.semaphore("pool", 2).acquire_timeout(limit));
+    let error = timed.await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    let freed = first.slot();
+    drop(first);
+    let third = soon("freed", client.semaphore("pool", 2).acquire())
+        .await
+        .unwrap();
+    assert_eq!(third.slot(), freed);
+    for slots in [0, 65] {
+        let error = client.semaphore("pool", slots).acquire().await.unwrap_err();
+        assert_eq!(
+            error,
+            AcquireError::Slots {
+                asked: slots,
+                max: 64
+            }
+        );
+    }
+}

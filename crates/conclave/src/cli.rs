@@ -96,6 +96,38 @@ enum Command {
         in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
     )]
     Lock(service::Lock),
+    /// Run a command while leading an election, or follow who leads
+    #[command(
+        after_help = "Examples:\n  conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
+        conclave elect scheduler --value b --ttl 3s --wait 1m -- ./scheduler\n  \
+        conclave elect scheduler --observe --json\n  \
+        conclave elect scheduler --observe --once        # exit 3 if nobody leads\n\n\
+        Whoever holds the lock NAME leads; its value is what observers read, and tokens and\n\
+        values never go back for them. Environment, signals and exit codes are those of 'lock'."
+    )]
+    Elect(service::Elect),
+    /// Follow a lock, or all locks whose names begin alike, as they change
+    #[command(after_help = "Examples:\n  conclave watch jobs/nightly\n  \
+        conclave watch --prefix jobs/ --json\n  conclave watch --prefix '' --once\n\n\
+        A line for what is now and one per change, until Ctrl-C. Changes that come faster than\n\
+        they are read are skipped; a holder is never shown after a later one.")]
+    Watch(service::Watch),
+    /// Wait until so many parties are there, then run a command
+    #[command(
+        after_help = "Examples:\n  conclave barrier start --parties 3 -- ./load-test\n  \
+        conclave barrier step-2 --parties 3 --wait 1m\n\n\
+        The command finds the number of its slot, from 1, in CONCLAVE_SLOT. Exit codes: that of\n\
+        the command, 3 if not all came in time, 4 if our place was lost, 5 no quorum reachable."
+    )]
+    Barrier(service::Barrier),
+    /// Count while a command runs, or wait until so many have counted
+    #[command(
+        after_help = "Examples:\n  conclave latch workers-up --count 3 -- ./worker\n  \
+        conclave latch workers-up --count 3 --await --wait 1m\n\n\
+        A count lasts as long as its command runs. Exit codes are those of 'lock'; --await ends\n\
+        with 3 if not so many counted in time."
+    )]
+    Latch(service::Latch),
     /// Tell the state of every node; exit 5 if no quorum serves
     #[command(
         after_help = "Examples:\n  conclave status\n  conclave status --watch\n  \
@@ -205,6 +237,10 @@ pub(crate) fn run() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Up(up) => up.run(),
         Command::Lock(lock) => lock.run(),
+        Command::Elect(elect) => elect.run(),
+        Command::Watch(watch) => watch.run(),
+        Command::Barrier(barrier) => barrier.run(),
+        Command::Latch(latch) => latch.run(),
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),

@@ -289,6 +289,7 @@ pub fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::Unfit => "unfit",
         Refusal::NotPermitted => "not_permitted",
         Refusal::Revoked => "revoked",
+        Refusal::WatchLimit => "watch_limit",
     }
 }
 

@@ -56,6 +56,10 @@ number! {
     LinkId(u64)
 }
 number! {
+    /// A watch of a client, as it numbers them; never reused.
+    WatchNo(u64)
+}
+number! {
     /// The caller's name for one acquisition or handle operation; the caller never reuses it.
     Key(u64)
 }

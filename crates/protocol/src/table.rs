@@ -148,6 +148,11 @@ impl<T> Slab<T> {
         places.filter_map(|(place, value)| Some((place as u32, value.as_ref()?)))
     }
 
+    /// One more than the last place in use.
+    pub fn last_place(&self) -> u32 {
+        self.places.len() as u32
+    }
+
     /// The places in use, in order.
     pub fn places(&self) -> Vec<u32> {
         self.iter().map(|(place, _)| place).collect()

@@ -6,7 +6,7 @@ mod harness;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_protocol::id::{LinkId, SessionId, Token};
+use conclave_protocol::id::{LinkId, Name, SessionId, Token, WatchNo};
 use conclave_protocol::lock::{
     Access, Action, Ask, Bond, Claim, Ended, Entered, GrantRef, Message, Mode, NodeInput, Refusal,
     Resume, Rule, SessionInfo, Who,
@@ -389,4 +389,36 @@ fn a_waiting_request_ends_by_name() {
     cluster.node(1, NodeInput::Revoke { session, by, force });
     cluster.drain();
     assert_eq!(cluster.ended(1, 1), Some(Ended::Refused(Refusal::Revoked)));
+}
+
+#[test]
+fn whoever_may_not_read_does_not_watch() {
+    let mut raw = node();
+    rules(&mut raw, &[("alice", "a/", Action::Read)]);
+    arrive(&mut raw, 1, "alice", false);
+    let barred = |answers: &[(LinkId, Message)]| {
+        let all = answers.iter().filter(|(_, answer)| {
+            let Message::Seen { sight, .. } = answer else {
+                return false;
+            };
+            **sight == Sight::Refused(Refusal::NotPermitted)
+        });
+        all.count()
+    };
+    let mut watch = |no, what| {
+        let watch = WatchNo(no);
+        let answers = raw.say(1, Message::Watch { watch, what });
+        let answers: Vec<_> = answers.into_iter().map(|it| (LinkId(1), it)).collect();
+        barred(&answers)
+    };
+    assert_eq!(watch(1, Watch::Name(Name::new("a/1"))), 0);
+    assert_eq!(watch(2, Watch::Prefix(b"a/"[..].into())), 0);
+    assert_eq!(watch(3, Watch::Name(Name::new("b/1"))), 1);
+    assert_eq!(watch(4, Watch::Prefix(b""[..].into())), 1);
+    assert_eq!(raw.node.watches(), 2);
+    // New rules count for watches under way.
+    raw.said.clear();
+    rules(&mut raw, &[("bob", "", Action::Read)]);
+    assert_eq!(barred(&raw.said), 2);
+    assert_eq!(raw.node.watches(), 0);
 }

@@ -165,6 +165,7 @@ fn an_entered_above_its_limit_is_refused() {
             grant,
             token,
             note: None,
+            edition: 0,
         }))
     };
     let answer = raw.say(1, entered(Token(limit.0 + 1)));
@@ -229,6 +230,7 @@ fn lifetimes_and_sizes_are_checked_by_node_and_client() {
         grant,
         token: Token(0),
         note: Some(vec![1; 4097].into()),
+        edition: 0,
     };
     let noted = raw.say(1, Message::Entered(Box::new(entered)));
     assert_eq!(refused(&noted), Some(Refusal::Size));
@@ -460,6 +462,7 @@ fn a_handle_with_an_old_grant_number_is_refused_by_its_node() {
         grant,
         token: limit,
         note: None,
+        edition: 0,
     };
     raw.say(1, Message::Entered(Box::new(entered)));
     let keep = |grant| Message::Keepalive {

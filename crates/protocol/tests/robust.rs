@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use conclave_protocol::id::{
     ClientId, ConnNo, GrantNo, Incarnation, Key, LinkId, Name, NodeId, RequestNo, SessionId, Token,
+    WatchNo,
 };
 use conclave_protocol::lock::{
     Access, Acquire, Action, Ask, Bond, Carried, Claim, ClientEffects, ClientEvent, ClientInput,
-    Config, ConfigId, Entered, Finished, GrantRef, Handle, Limits, LockClient, LockNode, Message,
-    Mode, NodeEffects, NodeInput, NotNow, Priority, Protocol, Recovered, Refusal, Resume, Rule,
-    SessionInfo, Start, Stored, Travel, Who,
+    Config, ConfigId, Entered, Finished, GrantRef, Handle, Holder, Limits, LockClient, LockNode,
+    Message, Mode, NodeEffects, NodeInput, NotNow, Priority, Protocol, Recovered, Refusal, Report,
+    Resume, Rule, SessionInfo, Sight, Start, Stored, Travel, Watch, Who,
 };
 use conclave_protocol::{Instant, Machine, Now, Wall};
 use harness::{EPOCH, config};
@@ -147,6 +148,7 @@ impl Dice<'_> {
             grant: self.grant(),
             token: self.token(),
             note: self.note(),
+            edition: u32::from(self.roll(3)),
         }
     }
 
@@ -244,11 +246,54 @@ impl Dice<'_> {
         }
     }
 
+    fn watch(&mut self) -> Watch {
+        let name = self.name();
+        match self.flip() {
+            true => Watch::Name(name),
+            false => Watch::Prefix(name.bytes().into()),
+        }
+    }
+
+    fn sight(&mut self) -> Sight {
+        match self.roll(5) {
+            0 => Sight::Begin,
+            1 => Sight::Synced,
+            2 => Sight::Refused(self.refusal()),
+            _ => Sight::State(Report {
+                name: self.name(),
+                holders: (0..self.roll(3)).map(|_| self.holder()).collect(),
+                more: u32::from(self.roll(2)),
+                waiting: u32::from(self.roll(3)),
+            }),
+        }
+    }
+
+    fn holder(&mut self) -> Holder {
+        let ask = self.ask();
+        Holder {
+            session: ask.session,
+            request: ask.request,
+            group: ask.group(),
+            token: self.token(),
+            asked: Wall(self.large()),
+            owner: "".into(),
+            note: self.note(),
+            edition: u32::from(self.roll(3)),
+        }
+    }
+
     /// What clients say.
     fn upward(&mut self) -> Message {
         let (session, request) = (self.session(), self.request());
         let token = self.flip().then(|| self.token());
-        match self.roll(14) {
+        match self.roll(16) {
+            14 => Message::Watch {
+                watch: WatchNo(u64::from(self.roll(3))),
+                what: self.watch(),
+            },
+            15 => Message::Unwatch {
+                watch: WatchNo(u64::from(self.roll(3))),
+            },
             0 => Message::Hello {
                 client: ClientId(self.session().0),
                 conn: ConnNo(u64::from(self.roll(60))),
@@ -340,9 +385,14 @@ impl Dice<'_> {
                 request: self.flip().then_some(request),
                 why: self.refusal(),
             },
-            _ => match self.roll(3) {
+            _ => match self.roll(5) {
                 0 => Message::Noted(self.grant()),
                 1 => Message::Kept(self.grant()),
+                2 => Message::Watched(self.grant()),
+                3 => Message::Seen {
+                    watch: WatchNo(u64::from(self.roll(9))),
+                    sight: Box::new(self.sight()),
+                },
                 _ => Message::Draining,
             },
         }
@@ -618,9 +668,14 @@ fn play_client(steps: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
             5 | 6 => ClientInput::Acquire(key, dice.wish()),
             7 => {
                 let wishes = (0..dice.roll(4)).map(|_| dice.wish()).collect();
-                ClientInput::AcquireAll(key, wishes)
+                if dice.roll(2) == 0 {
+                    ClientInput::AcquireAll(key, wishes)
+                } else {
+                    ClientInput::AcquireAny(key, wishes)
+                }
             }
             8 => ClientInput::Cancel(key),
+            9 if dice.flip() => ClientInput::Watch(key, dice.watch()),
             9 => ClientInput::Release(key),
             10 => ClientInput::Keep(key, Box::new(dice.handle()), Arc::default()),
             11 => ClientInput::Finish(key, Box::new(dice.handle())),
@@ -630,7 +685,10 @@ fn play_client(steps: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
         };
         keys += usize::from(matches!(
             input,
-            ClientInput::Acquire(..) | ClientInput::AcquireAll(..) | ClientInput::Keep(..)
+            ClientInput::Acquire(..)
+                | ClientInput::AcquireAll(..)
+                | ClientInput::AcquireAny(..)
+                | ClientInput::Keep(..)
         ));
         let mut todo = vec![input];
         while let Some(input) = todo.pop() {

@@ -260,6 +260,7 @@ fn a_node_asks_after_what_it_granted_and_never_heard_of() {
         },
         token: grants[0].limit,
         note: None,
+        edition: 0,
     }));
     nodes.say(0, 1, 1, entered);
     nodes.say(0, 1, 1, done(1, 1, None));

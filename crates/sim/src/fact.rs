@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, Token};
-use conclave_protocol::lock::{Ask, End, Group, LockView};
+use conclave_protocol::lock::{Ask, End, Group, LockState, LockView};
 
 /// True time in nanoseconds: the world's own, which no process can read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +29,13 @@ pub enum Fact {
     Asked {
         /// Who.
         holder: Holder,
+    },
+    /// A client asked for any one of several locks: it may never be inside two of them.
+    AskedAny {
+        /// One of the holders that it may become.
+        holder: Holder,
+        /// How many locks it named.
+        of: usize,
     },
     /// It is inside.
     Entered {
@@ -127,6 +134,17 @@ pub enum Fact {
         node: NodeId,
         /// The session's id.
         session: conclave_protocol::id::SessionId,
+    },
+    /// A watching client was shown a lock.
+    Seen {
+        /// The client's index in the world.
+        client: u32,
+        /// Which life of its process.
+        life: u32,
+        /// Which watch.
+        key: Key,
+        /// What it was shown.
+        state: Box<LockState>,
     },
     /// A node process died (its memory is gone; its disk may be).
     NodeDown {

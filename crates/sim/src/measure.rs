@@ -10,8 +10,12 @@ use crate::options::{Options, OptionsError};
 
 /// Kinds that keep connections, sessions and nodes, and tell positions: counted apart from the
 /// messages of an entry.
-const APART: [&str; 12] = [
+const APART: [&str; 16] = [
     "ALIVE",
+    "WATCH",
+    "UNWATCH",
+    "SEEN",
+    "WATCHED",
     "HELLO",
     "RESUME",
     "OPEN",

@@ -183,6 +183,8 @@ options! {
     groups: u32 = 2,
     /// How many client processes.
     clients: u32 = 6,
+    /// How many clients watch locks: the first all of them, each other one lock.
+    watchers: u32 = 0,
     /// How many wishes a client has at once.
     wishes: u32 = 1,
     /// How many lock names.
@@ -217,6 +219,8 @@ options! {
     attempt: f64 = 0.05,
     /// The share of wishes for several locks at once.
     together: f64 = 0.1,
+    /// The share of wishes for any one of several locks: the slots of a semaphore.
+    any: f64 = 0.0,
     /// The share of wishes whose hold is detached to a handle.
     detach: f64 = 0.15,
     /// The share of detached wishes in a session that the caller named.

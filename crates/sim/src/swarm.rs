@@ -47,6 +47,12 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
     }
     if let Some(plant) = plant {
         bias(&mut options, plant, &mut rng);
+    } else {
+        // A watch would show the tokens that a planted bug spoils; it is not to be found by that.
+        options.watchers = one(&mut rng, &[0, 1, 3]);
+        // Drawn apart: what else a seed means stays as it was.
+        let mut rng = Prng::new(seed ^ 0x0061_6e79);
+        options.any = one(&mut rng, &[0.0, 0.0, 0.1, 0.5]);
     }
     options
 }
@@ -206,6 +212,11 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.late = 0.9;
         }
         Plant::SilentExpiry => options.expire = 8.0,
+        Plant::WatchForgets => {
+            options.watchers = 3;
+            options.stall = 20.0;
+            options.client_crash = 3.0;
+        }
         Plant::YieldInside | Plant::NoRequestOnLocked => {
             options.hot = 0.5;
             options.cancel = 0.4;
@@ -288,6 +299,14 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
         }
         Plant::ReclaimStale => return_late(options),
         Plant::MigrateWithoutFloor => move_after_spite(options),
+        Plant::KeepsOtherSlots => {
+            options.names = 2 + rng.below(2) as u32;
+            options.hot = 0.0;
+            options.any = 0.8;
+            options.together = 0.0;
+            options.clients = 5;
+            options.hold_ms = 30;
+        }
         Plant::OldGrantHandle => show_old_handles(options),
         Plant::FinishedMark => {
             options.detach = 0.8;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use conclave_protocol::id::NodeId;
-use conclave_protocol::lock::{GrantRef, Message};
+use conclave_protocol::lock::{GrantRef, Message, Sight};
 
 use crate::fact::{Fact, Holder, True};
 
@@ -104,7 +104,11 @@ pub fn message(message: &Message) -> String {
             ask.priority.t,
             if *inside { " inside" } else { "" },
         ),
-        Message::Yield(of) | Message::Inquire(of) | Message::Noted(of) | Message::Kept(of) => {
+        Message::Yield(of)
+        | Message::Inquire(of)
+        | Message::Noted(of)
+        | Message::Kept(of)
+        | Message::Watched(of) => {
             format!("{kind} {}", grant(of))
         }
         Message::Done {
@@ -189,6 +193,18 @@ fn brief(message: &Message) -> String {
             answer.limit,
             if answer.recovering { " recovering" } else { "" }
         ),
+        Message::Watch { watch, what } => {
+            format!("w{watch} {}", what.bytes().escape_ascii())
+        }
+        Message::Unwatch { watch } => format!("w{watch}"),
+        Message::Seen { watch, sight } => match &**sight {
+            Sight::State(report) => {
+                let holders = report.holders.iter();
+                let tokens: Vec<_> = holders.map(|holder| holder.token.0).collect();
+                format!("w{watch} {} tokens {tokens:?}", report.name)
+            }
+            other => format!("w{watch} {other:?}"),
+        },
         Message::Recover { node, .. } | Message::Alive { node, .. } => format!("of {node}"),
         _ => String::new(),
     }
@@ -218,6 +234,7 @@ pub fn fact(at: True, fact: &Fact) -> Option<Line> {
     };
     match fact {
         Fact::Asked { holder } => of(holder, "asks".to_owned()),
+        Fact::AskedAny { holder, of: count } => of(holder, format!("takes any one of {count}")),
         Fact::Entered {
             holder,
             group,
@@ -284,6 +301,17 @@ pub fn fact(at: True, fact: &Fact) -> Option<Line> {
         Fact::NodeDown { node, disk_lost } => {
             let disk = if *disk_lost { ", its disk is LOST" } else { "" };
             at_node(*node, format!("goes DOWN{disk}"))
+        }
+        Fact::Seen { client, state, .. } => {
+            let tokens = state.holders.iter().map(|holder| holder.token.0);
+            let tokens: Vec<u64> = tokens.collect();
+            let partial = if state.partial { ", partial" } else { "" };
+            Some(Line {
+                at,
+                node: None,
+                client: Some(*client),
+                text: format!("* sees {} tokens {tokens:?}{partial}", state.name),
+            })
         }
         Fact::NodeUp { node } => at_node(*node, "is UP".to_owned()),
         Fact::Healed => Some(world(at, "everything HEALS")),

@@ -14,6 +14,8 @@ use crate::options::Options;
 pub(crate) struct Wish {
     /// The locks, by number of their names, and how to share each.
     pub(crate) locks: Vec<(u32, Mode)>,
+    /// Whether any one of them will do.
+    pub(crate) any: bool,
     /// The TTL of the session.
     pub(crate) ttl: Duration,
     /// Nanoseconds after which to stop waiting.
@@ -28,6 +30,15 @@ pub(crate) struct Wish {
     pub(crate) hold: u64,
 }
 
+impl Wish {
+    /// The session of one of its locks. All sessions that differ by a lock share a TTL.
+    pub(crate) fn session(&self, place: usize) -> Option<(SessionId, bool)> {
+        let (session, named) = self.detach?;
+        let lock = if self.any { (place as u128) << 96 } else { 0 };
+        Some((SessionId(session.0 ^ lock), named))
+    }
+}
+
 /// Draws wishes.
 #[derive(Debug)]
 pub(crate) struct Workload {
@@ -39,6 +50,10 @@ pub(crate) struct Workload {
 
 /// How many different TTLs a run asks for: a session has one TTL, and clients share sessions.
 const TTLS: u64 = 3;
+/// The most locks of which any one will do.
+const SLOTS_MAX: u32 = 4;
+/// Marks the sessions that callers name for slots: each slot has one of its own.
+const SLOT_SESSIONS: u128 = 0x10_0000_0000_0000;
 /// How many sessions callers name per lock: few, so that attempts of one session meet.
 const NAMED: usize = 2;
 
@@ -96,7 +111,14 @@ impl Workload {
     /// Draws the next wish.
     pub(crate) fn wish(&mut self, options: &Options) -> Wish {
         let mut locks = vec![(self.pick_name(options.hot), self.pick_mode(options))];
-        if options.names > 1 && self.rng.chance(options.together) {
+        let any = options.any > 0.0 && options.names > 1 && self.rng.chance(options.any);
+        if any {
+            // The first few names are slots: callers who name different numbers of them meet.
+            let most = options.names.min(SLOTS_MAX);
+            let slots = 2 + self.rng.below(most as usize - 1) as u32;
+            let mode = locks[0].1.clone();
+            locks = (0..slots).map(|name| (name, mode.clone())).collect();
+        } else if options.names > 1 && self.rng.chance(options.together) {
             let more = 1 + self.rng.below(3);
             for _ in 0..more {
                 let name = self.pick_name(options.hot);
@@ -108,8 +130,8 @@ impl Workload {
         }
         let mut ttl = self.ttls[self.rng.below(self.ttls.len())];
         let mut detach = None;
-        if locks.len() == 1 && self.rng.chance(options.detach) {
-            let (session, named) = self.session(options, locks[0].0);
+        if (any || locks.len() == 1) && self.rng.chance(options.detach) {
+            let (session, named) = self.session(options, locks[0].0, any);
             if named {
                 // A session has one TTL, whoever uses it.
                 ttl = self.ttls[session.0 as usize % self.ttls.len()];
@@ -122,6 +144,7 @@ impl Workload {
         };
         Wish {
             locks,
+            any,
             ttl: Duration::from_millis(ttl),
             deadline: after(&mut self.rng, options.deadline, options.deadline_ms),
             attempt: self.rng.chance(options.attempt),
@@ -131,10 +154,13 @@ impl Workload {
         }
     }
 
-    fn session(&mut self, options: &Options, name: u32) -> (SessionId, bool) {
+    fn session(&mut self, options: &Options, name: u32, any: bool) -> (SessionId, bool) {
         if self.rng.chance(options.named) {
             let which = self.rng.below(NAMED) as u128;
-            let id = 0xa_0000_0000_0000 | u128::from(name) << 8 | which;
+            let id = if any { SLOT_SESSIONS } else { 0 }
+                | 0xa_0000_0000_0000
+                | u128::from(name) << 8
+                | which;
             return (SessionId(id), true);
         }
         let high = u128::from(self.rng.next_u64());

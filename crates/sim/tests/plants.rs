@@ -22,7 +22,9 @@ fn symptoms(plant: Plant) -> &'static [&'static str] {
         | Plant::RaisedAboveCeiling
         | Plant::MigrateWithoutFloor => &["token-order", "admission"],
         Plant::SilentExpiry | Plant::FailedRule | Plant::FinishedMark => &["no-forgotten"],
+        Plant::KeepsOtherSlots => &["one-slot"],
         Plant::LiteralRefill => &["max-inside"],
+        Plant::WatchForgets => &["watch"],
         Plant::NoRequestOnLocked => &["grounded", "structure", "exclusion", "token-order"],
         Plant::NoConnCheck => &["structure", "lost-in-time", "exclusion", "no-forgotten"],
         Plant::YieldInside

@@ -17,6 +17,7 @@ use crate::parts::{
     refusal, session_info,
 };
 use crate::pb::{Bad, Reader, Value};
+use crate::sight;
 
 /// The most entries of a list in a message.
 pub(crate) const LIST_MAX: usize = 65_536;
@@ -34,7 +35,7 @@ pub(crate) fn message(
     let mut from = Reader::new(bytes);
     let mut found = false;
     while let Some((field, value)) = from.next()? {
-        if !(1..=30).contains(&field) {
+        if !(1..=34).contains(&field) {
             continue;
         }
         // What a kind says about sessions counts at once, so a second one cannot be undone.
@@ -119,6 +120,10 @@ fn rare(field: u32, from: Reader<'_>, known: &mut Reading) -> Result<Message, Ba
         28 => Message::Travel(Box::new(travel(from, known)?)),
         29 => carried_all(from, known)?,
         30 => revoked(from)?,
+        31 => sight::watch(from)?,
+        32 => sight::unwatch(from)?,
+        33 => sight::seen(from)?,
+        34 => sight::watched(from)?,
         _ => return Err(Bad("an unknown kind of message")),
     })
 }
@@ -200,8 +205,10 @@ fn done(mut from: Reader<'_>, known: &mut Reading) -> Result<Finished, Bad> {
 
 fn entered(mut from: Reader<'_>, known: &mut Reading) -> Result<Entered, Bad> {
     let (mut reference, mut token, mut note) = (Reference::default(), Token(0), None);
+    let mut edition = 0;
     while let Some((field, value)) = from.next()? {
         match field {
+            7 => edition = value.small()?,
             5 => token = Token(value.fixed()?),
             6 => note = Some(value.bytes(TEXT_MAX)?.into()),
             _ => reference.take_grant(field, value)?,
@@ -211,6 +218,7 @@ fn entered(mut from: Reader<'_>, known: &mut Reading) -> Result<Entered, Bad> {
         grant: reference.grant(known)?,
         token,
         note,
+        edition,
     })
 }
 

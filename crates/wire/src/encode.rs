@@ -10,6 +10,7 @@ use crate::parts::{
     put_session_info,
 };
 use crate::pb;
+use crate::sight;
 
 /// Appends a message.
 #[inline]
@@ -180,6 +181,14 @@ fn put_seldom(out: &mut Vec<u8>, known: &mut Writing, message: &Message) {
         Message::Draining => pb::message(out, 23, |_| {}),
         // Builds that do not know this kind skip it: it must not give a session its number.
         Message::Revoked(session) => pb::message(out, 30, |out| pb::id(out, 2, session.0)),
+        Message::Watch { watch, what } => {
+            pb::message(out, 31, |out| sight::put_watch(out, *watch, what));
+        }
+        Message::Unwatch { watch } => pb::message(out, 32, |out| pb::uint(out, 1, watch.0)),
+        Message::Seen { watch, sight } => {
+            pb::message(out, 33, |out| sight::put_seen(out, *watch, sight));
+        }
+        Message::Watched(grant) => pb::message(out, 34, |out| sight::put_watched(out, grant)),
         // Written above; named here so that a new kind cannot be forgotten.
         Message::Request { .. }
         | Message::Locked { .. }
@@ -220,6 +229,7 @@ fn put_entered(out: &mut Vec<u8>, known: &mut Writing, entered: &Entered) {
     if let Some(note) = &entered.note {
         pb::bytes_always(out, 6, note);
     }
+    pb::uint(out, 7, u64::from(entered.edition));
 }
 
 fn put_resume(out: &mut Vec<u8>, known: &mut Writing, resume: &Resume) {

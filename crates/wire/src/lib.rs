@@ -14,6 +14,7 @@ mod parts;
 mod pb;
 pub mod record;
 mod secret;
+mod sight;
 pub mod span;
 
 pub use cluster::Cluster;

@@ -331,6 +331,7 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::Unfit => 16,
         Refusal::NotPermitted => 17,
         Refusal::Revoked => 18,
+        Refusal::WatchLimit => 19,
     };
     pb::uint(out, 1, code);
     match refusal {
@@ -375,6 +376,7 @@ pub(crate) fn refusal(mut from: Reader<'_>) -> Result<Refusal, Bad> {
         16 => Refusal::Unfit,
         17 => Refusal::NotPermitted,
         18 => Refusal::Revoked,
+        19 => Refusal::WatchLimit,
         _ => return Err(Bad("an unknown refusal")),
     })
 }

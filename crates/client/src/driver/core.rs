@@ -14,6 +14,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 use super::conn::{Flushed, OUT_MAX, Writer};
+use super::sights::Sights;
 use super::timer::Timer;
 use crate::clock;
 
@@ -63,6 +64,8 @@ pub(super) enum Flush {
 pub(super) enum Kind {
     /// It takes locks: they are given up.
     Take,
+    /// It watches locks: the watch ends.
+    Watch,
     /// It works on a handle, which others may have too: it goes on unheard.
     Handle,
 }
@@ -72,6 +75,8 @@ pub(super) enum Kind {
 pub(super) struct JobState {
     pub(super) kind: Kind,
     pub(super) events: VecDeque<ClientEvent>,
+    /// What a watch has not read, beside its events.
+    sights: Sights,
     pub(super) waker: Option<Waker>,
     pub(super) over: bool,
     /// Told when a lock of the job is lost.
@@ -108,10 +113,25 @@ impl JobState {
         Self {
             kind,
             events: VecDeque::new(),
+            sights: Sights::default(),
             waker: None,
             over: false,
             alarm: None,
             is_lost: false,
+        }
+    }
+
+    /// The next thing to tell.
+    pub(super) fn pop(&mut self, key: Key) -> Option<ClientEvent> {
+        let seen = self.sights.next(key);
+        seen.or_else(|| self.events.pop_front())
+    }
+
+    fn put(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Seen(_, state) => self.sights.state(state),
+            ClientEvent::Synced(_, partial) => self.sights.synced(partial),
+            event => put(&mut self.events, event),
         }
     }
 
@@ -285,6 +305,8 @@ impl Core {
             | ClientEvent::Position(key, _)
             | ClientEvent::Lost(key, _)
             | ClientEvent::Ended(key, _)
+            | ClientEvent::Seen(key, _)
+            | ClientEvent::Synced(key, _)
             | ClientEvent::Handle(key, ..) => self.tell(key, event),
         }
     }
@@ -300,7 +322,7 @@ impl Core {
         if lost {
             job.lose();
         }
-        put(&mut job.events, event);
+        job.put(event);
         self.wakes.extend(job.waker.take());
     }
 
@@ -400,7 +422,7 @@ impl Core {
     }
 
     fn takers(&self) -> Vec<Key> {
-        let takes = self.jobs.iter().filter(|(_, job)| job.kind == Kind::Take);
+        let takes = self.jobs.iter().filter(|(_, job)| job.kind != Kind::Handle);
         takes.map(|(key, _)| *key).collect()
     }
 

@@ -6,6 +6,7 @@
 
 mod conn;
 mod core;
+mod sights;
 mod task;
 mod timer;
 
@@ -17,7 +18,7 @@ use std::task::{Context, Poll};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{ClientId, GrantNo, Key, Name, NodeId, Token};
 use conclave_protocol::lock::{
-    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient,
+    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, Watch,
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
@@ -45,12 +46,16 @@ pub enum Work {
     Acquire(Acquire),
     /// Take several locks, all or none.
     AcquireAll(Vec<Acquire>),
+    /// Take any one of several locks.
+    AcquireAny(Vec<Acquire>),
     /// Renew a handle, in the name of this principal.
     Keep(Box<Handle>, Arc<str>),
     /// Release a handle.
     Finish(Box<Handle>),
     /// Give up a handle that its caller never received.
     Abandon(Box<Handle>),
+    /// Watch locks.
+    Watch(Watch),
 }
 
 impl Driver {
@@ -58,14 +63,14 @@ impl Driver {
     /// time enabled. No connection is opened before it is needed. `owner` is the label that its
     /// sessions carry.
     pub fn spawn(cluster: &Cluster, owner: &str) -> Result<Self, ClusterError> {
-        Self::spawn_with(cluster, owner, &Security::default())
+        Self::spawn_with(cluster, owner, Security::default())
     }
 
     /// The same, and shows the nodes who it is.
     pub fn spawn_with(
         cluster: &Cluster,
         owner: &str,
-        security: &Security,
+        security: Security,
     ) -> Result<Self, ClusterError> {
         cluster.check()?;
         let config = cluster.shared_config()?;
@@ -115,7 +120,8 @@ impl Driver {
     /// Begins a piece of work. Nothing blocks; the machine is told at once.
     pub fn begin(&self, work: Work) -> Job {
         let kind = match work {
-            Work::Acquire(_) | Work::AcquireAll(_) => Kind::Take,
+            Work::Acquire(_) | Work::AcquireAll(_) | Work::AcquireAny(_) => Kind::Take,
+            Work::Watch(_) => Kind::Watch,
             Work::Keep(..) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
         let key = self.owned.shared.with(|core| {
@@ -128,9 +134,11 @@ impl Driver {
                 core.step(match work {
                     Work::Acquire(wish) => ClientInput::Acquire(key, wish),
                     Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
+                    Work::AcquireAny(wishes) => ClientInput::AcquireAny(key, wishes),
                     Work::Keep(handle, principal) => ClientInput::Keep(key, handle, principal),
                     Work::Finish(handle) => ClientInput::Finish(key, handle),
                     Work::Abandon(handle) => ClientInput::Abandon(key, handle),
+                    Work::Watch(what) => ClientInput::Watch(key, what),
                 });
                 core.send_soon();
             }
@@ -216,7 +224,7 @@ impl Job {
             let Some(job) = core.jobs.get_mut(&self.key) else {
                 return Poll::Ready(None);
             };
-            if let Some(event) = job.events.pop_front() {
+            if let Some(event) = job.pop(self.key) {
                 return Poll::Ready(Some(event));
             }
             if job.over {
@@ -237,7 +245,7 @@ impl Job {
     pub fn try_next(&self) -> Option<ClientEvent> {
         self.owned.shared.with(|core| {
             core.wake_due();
-            core.jobs.get_mut(&self.key)?.events.pop_front()
+            core.jobs.get_mut(&self.key)?.pop(self.key)
         })
     }
 
@@ -371,7 +379,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-fn random() -> u128 {
+pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

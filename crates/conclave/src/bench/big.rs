@@ -41,6 +41,7 @@ pub(super) async fn held(local: &mut Local, locks: usize, json: bool) -> Result<
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     anstream::eprintln!("restarting node 1 gracefully, then by force");
     let graceful = local.restart(1, false).await?;
+    let moved = guards.iter().filter(|guard| guard.is_held()).count();
     let forced = local.restart(1, true).await?;
     let still = guards.iter().filter(|guard| guard.is_held()).count();
     for client in clients {
@@ -56,6 +57,7 @@ pub(super) async fn held(local: &mut Local, locks: usize, json: bool) -> Result<
         "client_cpu_share": own_cpu,
         "lost_at_rest": lost,
         "graceful_restart_s": graceful.as_secs_f64(),
+        "held_after_graceful_restart": moved,
         "forced_restart_s": forced.as_secs_f64(),
         "held_after_restarts": still,
     });
@@ -68,7 +70,7 @@ pub(super) async fn held(local: &mut Local, locks: usize, json: bool) -> Result<
   heartbeats, CPU per node     {:.2} % of a core
   heartbeats, CPU of clients   {:.2} % of a core
   lost while at rest           {lost}
-  graceful restart of a node   {:.2} s until it serves again
+  graceful restart of a node   {:.2} s until it serves again, {moved} held
   kill -9 and start            {:.2} s until it serves again (the pause is the longest TTL)
   held after both              {still}",
         taken.as_secs_f64(),

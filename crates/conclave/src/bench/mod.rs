@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use conclave_client::Client;
+use conclave_protocol::lock::{Mode, Quorums};
+use conclave_wire::cluster::RestartText;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
 use crate::output;
-use crate::service::local::{Local, LocalOptions};
-use crate::service::up::Restart;
+use crate::service::local::{Local, LocalOptions, Work};
+use crate::service::shape::Shape;
 use crate::service::usage;
 
 use load::{Drive, Load, Referee};
@@ -25,16 +27,11 @@ pub(crate) use echo::serve as serve_echo;
 /// Measure a cluster: cycles a second, latencies, CPU and memory, beside a bare echo
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// How many nodes to start
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
-    nodes: u32,
-    /// The quorum system
-    #[arg(long, default_value = "majority")]
-    quorum: String,
-    /// What nodes keep on disk
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Restart::Pause)]
-    restart: Restart,
+    #[command(flatten)]
+    shape: Shape,
+    /// Another quorum system to put under the same loads, in a cluster of its own; may be repeated
+    #[arg(long, value_name = "SYSTEM", conflicts_with_all = ["held", "used"])]
+    beside: Vec<String>,
     /// How many clients, in turn
     #[arg(
         long,
@@ -100,9 +97,56 @@ struct Row {
     rss_mb: f64,
     /// The largest share of cycles that one node took part in.
     busiest: f64,
+    /// What the busiest node would take part in by the load-optimal strategy.
+    planned_load: f64,
+    /// Messages of a cycle, as nodes count them, heartbeats left out.
+    messages: f64,
+    /// Three for each member of a quorum.
+    planned_messages: f64,
     errors: u64,
     violations: u64,
     spread: f64,
+}
+
+/// A cluster under load, and what the toolbox says about its quorum system.
+struct Target {
+    /// Its quorum system, for the table.
+    system: String,
+    local: Local,
+    /// Members of the smallest quorum.
+    members: usize,
+    /// The load of the busiest node by the load-optimal strategy.
+    load: f64,
+    /// Messages of an entry and a release without contention.
+    messages: f64,
+}
+
+impl Target {
+    async fn start(shape: &Shape, system: &str) -> Result<Self, Failure> {
+        let spec = conclave_quorum::text::parse(system).map_err(Failure::input)?;
+        let no_files = |_: &str| Err("write the system out".to_owned());
+        let nodes = Some(shape.size()? as usize);
+        let built = conclave_quorum::build::build(&spec, nodes, &no_files);
+        let built = built.map_err(Failure::input)?;
+        let groups: Vec<&str> = shape.groups.iter().map(String::as_str).collect();
+        let quorums = Quorums::new(&built.system, &groups).map_err(Failure::input)?;
+        let family = quorums.family(&Mode::Exclusive);
+        let load = conclave_quorum::measure::load::load(family.as_ref(), None, &mut |_| {});
+        let options = LocalOptions {
+            shape: shape.clone(),
+            history: false,
+        };
+        Ok(Self {
+            members: quorums.least(&Mode::Exclusive),
+            messages: 3.0 * load.mean_size(),
+            load: load.upper,
+            system: match shape.restart().unwrap_or_default() {
+                RestartText::Pause => built.text.clone(),
+                RestartText::Durable => format!("{}, durable", built.text),
+            },
+            local: Local::start(&options).await?,
+        })
+    }
 }
 
 /// Times from a microsecond to a minute, to three digits.
@@ -117,40 +161,51 @@ impl Bench {
             .enable_all()
             .worker_threads(2)
             .build()?;
-        let options = LocalOptions {
-            nodes: self.nodes,
-            quorum: self.quorum.clone(),
-            groups: Vec::new(),
-            restart: self.restart.into(),
-            history: false,
-        };
-        let mut local = runtime.block_on(Local::start(&options))?;
+        let mut targets = runtime.block_on(self.targets())?;
+        let first = targets.first_mut();
+        let first = first.expect("invariant: the cluster of the flags is always there");
         if let Some(locks) = self.held {
-            return runtime.block_on(big::held(&mut local, locks, self.json));
+            return runtime.block_on(big::held(&mut first.local, locks, self.json));
         }
         if let Some(names) = self.used {
-            return runtime.block_on(big::used(&local, names, self.json));
+            return runtime.block_on(big::used(&first.local, names, self.json));
         }
-        let members = self.members()?;
+        let members = first.members;
         let mut rows: Vec<Row> = Vec::new();
         for round in 0..self.rounds {
             let span = Duration::from_secs_f64(self.seconds);
             rows.push(Self::echo(members, span)?);
             for (load, clients, shared) in self.plan() {
-                self.progress(round, load, clients, shared);
-                let row = runtime.block_on(self.one(&local, load, clients, shared));
-                rows.push(row?);
+                for target in &targets {
+                    self.progress(round, target, load, clients, shared);
+                    let row = runtime.block_on(self.one(target, load, clients, shared));
+                    rows.push(row?);
+                }
             }
         }
-        drop(local);
         let rows = medians(&rows);
-        self.report(&rows, members)?;
+        self.report(&rows, &targets)?;
         let broken = rows.iter().any(|row| row.violations > 0);
         if broken {
             Err(Failure::Violation)
         } else {
             Ok(())
         }
+    }
+
+    /// The clusters to measure, all running.
+    async fn targets(&self) -> Result<Vec<Target>, Failure> {
+        let mut targets = vec![Target::start(&self.shape, &self.shape.system()).await?];
+        for system in &self.beside {
+            let shape = Shape {
+                nodes: None,
+                quorum: Some(system.clone()),
+                groups: Vec::new(),
+                ..self.shape.clone()
+            };
+            targets.push(Target::start(&shape, system).await?);
+        }
+        Ok(targets)
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -173,18 +228,6 @@ impl Bench {
         Ok(())
     }
 
-    /// How many members the smallest quorum has: the echo goes to as many processes.
-    fn members(&self) -> Result<usize, Failure> {
-        let spec = conclave_quorum::text::parse(&self.quorum).map_err(Failure::input)?;
-        let no_files = |_: &str| Err("write the system out".to_owned());
-        let nodes = Some(self.nodes as usize);
-        let built = conclave_quorum::build::build(&spec, nodes, &no_files);
-        let built = built.map_err(Failure::input)?;
-        let quorums = conclave_protocol::lock::Quorums::new(&built.system, &[]);
-        let quorums = quorums.map_err(Failure::input)?;
-        Ok(quorums.least(&conclave_protocol::lock::Mode::Exclusive))
-    }
-
     fn plan(&self) -> Vec<(Load, usize, bool)> {
         let mut plan = Vec::new();
         for &load in &self.loads {
@@ -202,12 +245,13 @@ impl Bench {
         plan
     }
 
-    fn progress(&self, round: u32, load: Load, clients: usize, shared: bool) {
+    fn progress(&self, round: u32, target: &Target, load: Load, clients: usize, shared: bool) {
         let how = if shared { "shared" } else { "separate" };
         anstream::eprintln!(
-            "round {}/{}: {} with {clients} clients, {how} connections",
+            "round {}/{}: {}, {} with {clients} clients, {how} connections",
             round + 1,
             self.rounds,
+            target.system,
             load.name()
         );
     }
@@ -227,6 +271,9 @@ impl Bench {
             cpu_s_per_1000: 0.0,
             rss_mb: 0.0,
             busiest: 0.0,
+            planned_load: 0.0,
+            messages: 0.0,
+            planned_messages: 0.0,
             errors: 0,
             violations: 0,
             spread: 0.0,
@@ -235,11 +282,12 @@ impl Bench {
 
     async fn one(
         &self,
-        local: &Local,
+        target: &Target,
         load: Load,
         tasks: usize,
         shared: bool,
     ) -> Result<Row, Failure> {
+        let local = &target.local;
         let mut clients = Vec::new();
         for _ in 0..if shared { 1 } else { tasks } {
             let client = Client::connect(local.endpoints()).await;
@@ -258,23 +306,20 @@ impl Bench {
         let warm = drive.warm;
         let run = tokio::spawn(load::run(clients.clone(), drive, referee.clone()));
         tokio::time::sleep(warm).await;
-        let (cpu, grants) = (all_cpu(local), local.grants().await);
+        let (cpu, before) = (all_cpu(local), local.work().await);
         tokio::time::sleep(span).await;
-        let (cpu_after, grants_after) = (all_cpu(local), local.grants().await);
+        let (cpu_after, after) = (all_cpu(local), local.work().await);
         let seen = run.await.map_err(Failure::input)??;
-        let taken = grants.iter().zip(&grants_after);
-        let busiest = taken
-            .map(|(before, after)| after.saturating_sub(*before))
-            .max();
+        let done = before.iter().zip(&after);
+        let done: Vec<Work> = done.map(|(before, after)| after.since(*before)).collect();
+        let busiest = done.iter().map(|work| work.grants).max();
+        let messages: u64 = done.iter().map(|work| work.messages).sum();
         for client in clients {
             client.close().await;
         }
         let cycles = seen.cycles.max(1) as f64;
         Ok(Row {
-            system: match self.restart {
-                Restart::Pause => "conclave".to_owned(),
-                Restart::Durable => "conclave-durable".to_owned(),
-            },
+            system: target.system.clone(),
             load: format!(
                 "{}{}",
                 load.name(),
@@ -289,20 +334,31 @@ impl Bench {
             cpu_s_per_1000: (cpu_after - cpu) / cycles * 1000.0,
             rss_mb: local.resident_mb(),
             busiest: busiest.unwrap_or(0) as f64 / cycles,
+            planned_load: target.load,
+            messages: messages as f64 / cycles,
+            planned_messages: target.messages,
             errors: seen.errors,
             violations: referee.violations(),
             spread: 0.0,
         })
     }
 
-    fn report(&self, rows: &[Row], members: usize) -> Result<(), Failure> {
+    fn report(&self, rows: &[Row], targets: &[Target]) -> Result<(), Failure> {
         if self.json {
             let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+            let clusters = targets.iter().map(|target| {
+                json!({
+                    "system": target.system,
+                    "nodes": target.local.len(),
+                    "members": target.members,
+                    "load": target.load,
+                    "messages": target.messages,
+                })
+            });
+            let restart = self.shape.restart().unwrap_or_default();
             let result = json!({
-                "nodes": self.nodes,
-                "quorum": self.quorum,
-                "members": members,
-                "restart": format!("{:?}", self.restart).to_lowercase(),
+                "clusters": clusters.collect::<Vec<Value>>(),
+                "restart": format!("{restart:?}").to_lowercase(),
                 "seconds": self.seconds,
                 "rounds": self.rounds,
                 "rows": rows,
@@ -321,6 +377,9 @@ impl Bench {
             "CPU s/1000",
             "MB/NODE",
             "BUSIEST",
+            "PLANNED",
+            "MESSAGES",
+            "PLANNED",
         ]);
         for row in rows {
             table.add_row(row.cells());
@@ -364,6 +423,12 @@ impl Row {
             some(self.cpu_s_per_1000, format!("{:.4}", self.cpu_s_per_1000)),
             some(self.rss_mb, format!("{:.1}", self.rss_mb)),
             some(self.busiest, format!("{:.3}", self.busiest)),
+            some(self.planned_load, format!("{:.3}", self.planned_load)),
+            some(self.messages, format!("{:.2}", self.messages)),
+            some(
+                self.planned_messages,
+                format!("{:.2}", self.planned_messages),
+            ),
         ]
     }
 
@@ -380,6 +445,9 @@ impl Row {
             "cpu_s_per_1000": self.cpu_s_per_1000,
             "rss_mb": self.rss_mb,
             "busiest_share": self.busiest,
+            "planned_load": self.planned_load,
+            "messages_per_cycle": self.messages,
+            "planned_messages": self.planned_messages,
             "errors": self.errors,
             "violations": self.violations,
             "spread": self.spread,
@@ -417,6 +485,7 @@ fn medians(rows: &[Row]) -> Vec<Row> {
             cpu_s_per_1000: median(|row| row.cpu_s_per_1000),
             rss_mb: median(|row| row.rss_mb),
             busiest: median(|row| row.busiest),
+            messages: median(|row| row.messages),
             errors: same.iter().map(|row| row.errors).sum(),
             violations: same.iter().map(|row| row.violations).sum(),
             spread: (high - low) / high.max(1.0),

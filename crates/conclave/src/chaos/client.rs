@@ -135,9 +135,11 @@ impl Player {
             group: match dice {
                 0 | 1 => Some("red"),
                 2 | 3 => Some("blue"),
+                // Owns no cartel of any system.
+                5 => Some("green"),
                 _ => None,
             },
-            shared: dice == 4 || dice == 5,
+            shared: dice == 4,
             hold: Duration::from_millis(millis as u64),
         }
     }

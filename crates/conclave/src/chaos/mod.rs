@@ -2,6 +2,7 @@
 //! cut off and restarted, and clients are paused and killed. What everybody believed goes through
 //! the same checkers as the simulator's runs.
 
+mod all;
 mod client;
 mod faults;
 mod fence;
@@ -21,8 +22,9 @@ use serde_json::json;
 
 use crate::cli::Failure;
 use crate::service::local::{Local, LocalOptions};
-use crate::service::up::Restart;
+use crate::service::shape::Shape;
 
+use all::All;
 pub(crate) use client::ChaosClient;
 use faults::Fault;
 use proxy::Proxy;
@@ -35,31 +37,26 @@ pub(crate) enum Command {
   conclave chaos run
   conclave chaos run --seconds 600 --seed 7 --faults kill,cut,pause
   conclave chaos run --quorum 'billiard' --nodes 12 --json")]
-    Run(Run),
+    Run(Box<Run>),
+    /// The same over several quorum systems and both protocols, one after the other
+    #[command(after_help = "Examples:
+  conclave chaos all
+  conclave chaos all --seconds 300 --seed 7 --keep /tmp/chaos --json")]
+    All(All),
 }
 
 /// Runs a chaos command.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => run.run(),
+        Command::All(all) => all.run(),
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Run {
-    /// How many nodes
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
-    nodes: u32,
-    /// The quorum system
-    #[arg(long, default_value = "majority")]
-    quorum: String,
-    /// The groups that own the cartels of a group system
-    #[arg(long, value_name = "G,..", value_delimiter = ',')]
-    groups: Vec<String>,
-    /// What nodes keep on disk
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Restart::Pause)]
-    restart: Restart,
+    #[command(flatten)]
+    shape: Shape,
     /// Clients that talk to the quorum themselves
     #[arg(long, value_name = "N", default_value_t = 6)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=200))]
@@ -96,18 +93,14 @@ pub(crate) struct Run {
 
 impl Run {
     fn run(&self) -> Result<(), Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .worker_threads(2)
-            .build()?;
-        runtime.block_on(self.play())
+        runtime()?.block_on(self.play())?.print(self.json)
     }
 
-    async fn play(&self) -> Result<(), Failure> {
+    async fn play(&self) -> Result<report::Report, Failure> {
         let mut stage = Stage::set(self).await?;
         anstream::eprintln!(
             "{} nodes, {} smart and {} thin clients, seed {}, in {}",
-            self.nodes,
+            stage.local.len(),
             self.smart,
             self.thin,
             self.seed,
@@ -139,9 +132,13 @@ impl Run {
         if let Some(folder) = &self.keep {
             stage.keep(folder)?;
         }
-        drop(stage);
-        report.print(self.json)
+        Ok(report)
     }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.enable_all().worker_threads(2).build()?)
 }
 
 /// Clients from this number on have a lock of their own that nobody else wants: how long they
@@ -178,10 +175,7 @@ struct Player {
 impl Stage {
     async fn set(run: &Run) -> Result<Self, Failure> {
         let mut local = Local::prepare(&LocalOptions {
-            nodes: run.nodes,
-            quorum: run.quorum.clone(),
-            groups: run.groups.clone(),
-            restart: run.restart.into(),
+            shape: run.shape.clone(),
             history: true,
         })?;
         let mut proxies = Vec::new();

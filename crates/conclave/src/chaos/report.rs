@@ -93,6 +93,31 @@ impl Report {
         })
     }
 
+    /// One line of a table: entries of both kinds of clients, crashes, losses, late writes refused,
+    /// the longest pause of a smart client, violations.
+    pub(super) fn cells(&self) -> [String; 7] {
+        let entered = |kind: &str| self.entries.get(kind).copied().unwrap_or(0).to_string();
+        let pauses = self
+            .faults
+            .iter()
+            .filter_map(|toll| toll.pause.get("smart"));
+        let pause = pauses.max().copied().unwrap_or(0) as f64 / 1e6;
+        [
+            entered("smart"),
+            entered("thin"),
+            self.verdict.crashes.to_string(),
+            self.verdict.lost.to_string(),
+            self.verdict.refused.to_string(),
+            format!("{pause:.0} ms"),
+            self.verdict.broken.to_string(),
+        ]
+    }
+
+    /// Whether nothing was violated.
+    pub(super) fn holds(&self) -> bool {
+        self.verdict.holds()
+    }
+
     /// Prints it; a violation is a failure.
     pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
         if json {
@@ -107,7 +132,7 @@ impl Report {
         }
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let millis = |pause: &BTreeMap<&'static str, u64>| {
             let all = pause.iter();
             let all = all.map(|(kind, nanos)| ((*kind).to_owned(), json!(*nanos as f64 / 1e6)));
@@ -139,7 +164,7 @@ impl Report {
         })
     }
 
-    fn show(&self) -> Result<(), Failure> {
+    pub(super) fn show(&self) -> Result<(), Failure> {
         let kinds: Vec<&'static str> = self.entries.keys().copied().collect();
         let pause = |kind: &&str| format!("LONGEST PAUSE, {kind}");
         let mut header = vec!["FAULT".to_owned(), "TIMES".to_owned()];

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use conclave_client::discover::DiscoverError;
 use conclave_client::secure::{Secret, Security};
+use conclave_client::{Builder, Client, ConnectError};
 use conclave_wire::greeting::CREDENTIAL_MAX;
 
 use super::registry;
@@ -43,6 +45,12 @@ impl Endpoints {
         })
     }
 
+    /// A client of the cluster, to be connected.
+    pub(crate) fn client(&self) -> Result<Builder, Failure> {
+        let client = Client::builder().endpoints(self.find()?);
+        Ok(client.security(self.security()?))
+    }
+
     /// API URLs of the cluster, at least one.
     pub(crate) fn find(&self) -> Result<Vec<String>, Failure> {
         let (given, from) = if self.endpoints.is_empty() {
@@ -73,6 +81,16 @@ impl Endpoints {
                     .to_owned(),
             )),
         }
+    }
+}
+
+/// How a client that could not be made ends its command.
+pub(crate) fn not_connected(error: &ConnectError) -> Failure {
+    match error {
+        ConnectError::Discover(DiscoverError::NotAuthenticated) => {
+            Failure::Input(error.to_string())
+        }
+        error => Failure::NoQuorum(error.to_string()),
     }
 }
 

@@ -10,12 +10,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use conclave_wire::Cluster;
-use conclave_wire::cluster::{LimitsText, Node, RestartText, Times};
+use conclave_wire::cluster::{LimitsText, Node, Times};
 use tempfile::TempDir;
 
 use super::check_config::hex;
 use super::place::{Text, shown};
 use super::settings::{Overrides, Settings};
+use super::shape::Shape;
 use crate::cli::Failure;
 
 /// How often ports are tried before giving up.
@@ -24,14 +25,8 @@ const TRIES: usize = 1000;
 /// What a new cluster shall be.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// How many nodes.
-    pub(crate) nodes: Option<u32>,
-    /// The quorum system.
-    pub(crate) quorum: Option<String>,
-    /// The groups of a group system.
-    pub(crate) groups: Vec<String>,
-    /// What nodes keep on disk.
-    pub(crate) restart: Option<RestartText>,
+    /// Its nodes, its quorum system and its policies.
+    pub(crate) shape: Shape,
     /// The times of the cluster.
     pub(crate) times: Times,
     /// What nodes log.
@@ -132,17 +127,17 @@ impl Layout {
 impl Wish {
     /// A cluster on free ports of the loopback address.
     fn cluster(&self) -> Result<(Cluster, Vec<(TcpListener, TcpListener)>), Failure> {
-        let nodes = self.nodes.unwrap_or(5);
+        let nodes = self.shape.size()?;
         let mut ports = Ports::new();
         let mut cluster = Cluster {
             name: "local".to_owned(),
             epoch: 1,
-            quorum: self.quorum.clone().unwrap_or_else(|| "majority".to_owned()),
-            groups: self.groups.clone(),
-            restart: self.restart.unwrap_or_default(),
+            quorum: self.shape.system(),
+            groups: self.shape.groups.clone(),
+            restart: self.shape.restart().unwrap_or_default(),
             times: self.times,
             limits: LimitsText::default(),
-            policies: Vec::new(),
+            policies: self.shape.policy.clone(),
             nodes: Vec::new(),
         };
         let mut listeners = Vec::new();
@@ -162,15 +157,17 @@ impl Wish {
     /// What is asked for must be what is there.
     fn fits(&self, cluster: &Cluster, path: &Path) -> Result<(), Failure> {
         let there = cluster.nodes.len();
-        let nodes = self.nodes.is_none_or(|nodes| nodes as usize == there);
-        let quorum = self
+        let shape = &self.shape;
+        let nodes = shape.nodes.is_none_or(|nodes| nodes as usize == there);
+        let quorum = shape
             .quorum
             .as_ref()
             .is_none_or(|quorum| *quorum == cluster.quorum);
-        let groups = self.groups.is_empty() || self.groups == cluster.groups;
-        let restart = self
-            .restart
+        let groups = shape.groups.is_empty() || shape.groups == cluster.groups;
+        let restart = shape
+            .restart()
             .is_none_or(|restart| restart == cluster.restart);
+        let policies = shape.policy.is_empty() || shape.policy == cluster.policies;
         let wrong = [
             (nodes, "--nodes", there.to_string()),
             (quorum, "--quorum", cluster.quorum.clone()),
@@ -180,6 +177,7 @@ impl Wish {
                 "--restart",
                 format!("{:?}", cluster.restart).to_lowercase(),
             ),
+            (policies, "--policy", format!("{:?}", cluster.policies)),
         ];
         let Some((_, flag, value)) = wrong.into_iter().find(|(fits, _, _)| !fits) else {
             return Ok(());
@@ -332,10 +330,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("cluster");
         let wish = Wish {
-            nodes: Some(3),
-            quorum: None,
-            groups: Vec::new(),
-            restart: None,
+            shape: Shape {
+                nodes: Some(3),
+                ..Shape::default()
+            },
             times: Times::default(),
             log: Some("debug".to_owned()),
             history: false,
@@ -360,7 +358,10 @@ mod tests {
         assert!(!again.new);
         assert_eq!(again.cluster, made);
         let other = Wish {
-            nodes: Some(4),
+            shape: Shape {
+                nodes: Some(4),
+                ..Shape::default()
+            },
             ..wish
         };
         let other = Layout::open(Some(&folder), &other).unwrap_err();

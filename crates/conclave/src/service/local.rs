@@ -7,24 +7,51 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conclave_wire::cluster::{Cluster, Node, RestartText, Times};
+use conclave_wire::cluster::{Cluster, Node, Times};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::http;
 use super::layout::{Layout, Wish};
 use super::members::SETTINGS;
+use super::shape::Shape;
 use super::usage;
 use crate::cli::Failure;
 
 /// What kind of cluster to start.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalOptions {
-    pub(crate) nodes: u32,
-    pub(crate) quorum: String,
-    pub(crate) groups: Vec<String>,
-    pub(crate) restart: RestartText,
+    pub(crate) shape: Shape,
     /// Whether nodes write histories.
     pub(crate) history: bool,
+}
+
+/// What a node has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Grants given.
+    pub(crate) grants: u64,
+    /// Messages of the lock protocol, in and out, without heartbeats and their answers.
+    pub(crate) messages: u64,
+}
+
+impl Work {
+    fn read(metrics: &str) -> Self {
+        let lines = metrics.lines().filter(|line| !line.contains("BEAT\""));
+        let counted: String = lines.flat_map(|line| [line, "\n"]).collect();
+        let sum = |name: &str| usage::metric(&counted, name);
+        Self {
+            grants: sum("conclave_grants_total"),
+            messages: sum("conclave_messages_in_total") + sum("conclave_messages_out_total"),
+        }
+    }
+
+    /// What was done after `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            grants: self.grants.saturating_sub(before.grants),
+            messages: self.messages.saturating_sub(before.messages),
+        }
+    }
 }
 
 /// A cluster of processes.
@@ -41,10 +68,7 @@ impl Local {
     /// Writes the files of a cluster that does not run yet.
     pub(crate) fn prepare(options: &LocalOptions) -> Result<Self, Failure> {
         let wish = Wish {
-            nodes: Some(options.nodes),
-            quorum: Some(options.quorum.clone()),
-            groups: options.groups.clone(),
-            restart: Some(options.restart),
+            shape: options.shape.clone(),
             times: Times::default(),
             log: Some("warn".to_owned()),
             history: options.history,
@@ -242,16 +266,16 @@ impl Local {
         all / pids.len().max(1) as f64
     }
 
-    /// How many grants each node has given so far, as its metrics tell; zero if it is silent.
-    pub(crate) async fn grants(&self) -> Vec<u64> {
-        let mut grants = Vec::new();
+    /// What each node has done so far, as its metrics tell; nothing if it is silent.
+    pub(crate) async fn work(&self) -> Vec<Work> {
+        let mut work = Vec::new();
         for endpoint in self.endpoints() {
             let url = format!("{endpoint}/metrics");
             let answer = http::get(&url, Duration::from_secs(2)).await;
             let text = answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
-            grants.push(text.map_or(0, |text| usage::metric(&text, "conclave_grants_total")));
+            work.push(text.map_or_else(|_| Work::default(), |text| Work::read(&text)));
         }
-        grants
+        work
     }
 
     /// The pids of all running nodes.

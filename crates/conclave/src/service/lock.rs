@@ -8,15 +8,14 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conclave_client::discover::DiscoverError;
-use conclave_client::{AcquireError, Builder, Client, ConnectError, Guard, clock};
+use conclave_client::{AcquireError, Builder, Client, Guard, clock};
 use conclave_protocol::Instant as Steady;
 use conclave_wire::Span;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::find::Endpoints;
+use super::find::{Endpoints, not_connected};
 use super::forward::Signals;
 use super::place::shown;
 use super::runtime;
@@ -31,33 +30,39 @@ const LOOK: Duration = Duration::from_millis(250);
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Lock {
     /// The lock
-    name: OsString,
+    pub(super) name: OsString,
     /// Share it with other readers
     #[arg(long, conflicts_with = "group")]
-    shared: bool,
+    pub(super) shared: bool,
     /// Share it with everybody who asks for this group
     #[arg(long, value_name = "G")]
-    group: Option<OsString>,
+    pub(super) group: Option<OsString>,
     /// How long the lock outlives us if we vanish
     #[arg(long, value_name = "SPAN", default_value = "10s")]
-    ttl: Span,
+    pub(super) ttl: Span,
     /// Wait at most so long; without it, and without --try, as long as it takes
     #[arg(long, value_name = "SPAN", conflicts_with = "try_only")]
-    wait: Option<Span>,
+    pub(super) wait: Option<Span>,
     /// Do not wait
     #[arg(long = "try")]
-    try_only: bool,
+    pub(super) try_only: bool,
     #[command(flatten)]
-    endpoints: Endpoints,
+    pub(super) endpoints: Endpoints,
     /// Say what is waited for even if nobody seems to watch
     #[arg(long, short)]
-    verbose: bool,
+    pub(super) verbose: bool,
     /// Print a line of JSON to standard error at the end (standard output is the command's)
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
+    /// What others may read about the holder
+    #[arg(skip)]
+    pub(super) value: Option<Vec<u8>>,
+    /// Take one of so many slots instead
+    #[arg(skip)]
+    pub(super) latch: Option<u32>,
 }
 
 /// What came of it, for the line of JSON.
@@ -70,11 +75,27 @@ struct Report {
 }
 
 impl Lock {
+    /// An exclusive lock as other commands take it.
+    pub(super) fn plain(name: OsString, endpoints: Endpoints, command: Vec<OsString>) -> Self {
+        Self {
+            name,
+            shared: false,
+            group: None,
+            ttl: Span(Duration::from_secs(10)),
+            wait: None,
+            try_only: false,
+            endpoints,
+            verbose: false,
+            json: false,
+            command,
+            value: None,
+            latch: None,
+        }
+    }
+
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
+        let client = self.endpoints.client()?;
         let mut report = Report::default();
-        let client = Client::builder().endpoints(endpoints);
-        let client = client.security(self.endpoints.security()?);
         let result = runtime()?.block_on(self.take(client, &mut report));
         if !self.json {
             return result;
@@ -118,12 +139,7 @@ impl Lock {
             client = client.connect() => client,
             signal = signals.stop() => return Err(interrupted(signal)),
         };
-        let client = client.map_err(|error| match error {
-            ConnectError::Discover(DiscoverError::NotAuthenticated) => {
-                Failure::Input(error.to_string())
-            }
-            error => Failure::NoQuorum(error.to_string()),
-        })?;
+        let client = client.map_err(|error| not_connected(&error))?;
         let acquired = tokio::select! {
             acquired = self.acquire(&client) => acquired,
             signal = signals.stop() => Err(interrupted(signal)),
@@ -146,12 +162,18 @@ impl Lock {
     }
 
     async fn acquire(&self, client: &Client) -> Result<Guard, Failure> {
+        if let Some(count) = self.latch {
+            return self.count(client, count).await;
+        }
         let mut request = client.lock(self.name.as_bytes()).ttl(self.ttl.0);
         request = match &self.group {
             Some(group) => request.group(group.as_bytes()),
             None if self.shared => request.shared(),
             None => request.exclusive(),
         };
+        if let Some(value) = &self.value {
+            request = request.note(value);
+        }
         if !self.json && (self.verbose || std::io::stderr().is_terminal()) {
             let name = self.shown();
             request = request.on_position(move |place| {
@@ -175,6 +197,16 @@ impl Lock {
             AcquireError::NoQuorum { .. } => Failure::NoQuorum(error.to_string()),
             error => Failure::Input(format!("'{name}': {error}")),
         })
+    }
+
+    /// Takes one of the slots of a latch.
+    async fn count(&self, client: &Client, count: u32) -> Result<Guard, Failure> {
+        let mut latch = client.latch(self.name.as_bytes(), count).ttl(self.ttl.0);
+        if let Some(wait) = self.wait {
+            latch = latch.timeout(wait.0);
+        }
+        let counted = latch.count_down().await;
+        counted.map_err(|error| super::together::failure(&self.name, &error))
     }
 
     /// Runs the command, and sees to it that it does not outlive the lock.

@@ -7,6 +7,7 @@ use crate::cli::Failure;
 mod check_config;
 mod daemon;
 mod demo;
+mod elect;
 mod find;
 mod forward;
 mod guarded;
@@ -22,20 +23,26 @@ mod registry;
 mod revoke;
 mod serve;
 mod settings;
+pub(crate) mod shape;
 mod signals;
+mod together;
 mod token;
 pub(crate) mod up;
 pub(crate) mod usage;
+mod watch;
 
 pub(crate) use check_config::CheckConfig;
 pub(crate) use demo::Demo;
+pub(crate) use elect::Elect;
 pub(crate) use guarded::ExecGuarded;
 pub(crate) use lock::Lock;
 pub(crate) use look::{Locks, Sessions, Show, Status};
 pub(crate) use revoke::Revoke;
 pub(crate) use serve::Serve;
+pub(crate) use together::{Barrier, Latch};
 pub(crate) use token::Token;
 pub(crate) use up::Up;
+pub(crate) use watch::Watch;
 
 /// A runtime on this thread: children that shall end with us must be started by a thread that
 /// lives as long as we do.

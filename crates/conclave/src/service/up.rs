@@ -12,6 +12,7 @@ use serde_json::json;
 use super::layout::{Layout, Wish};
 use super::members::Members;
 use super::settings::LogFormat;
+use super::shape::Shape;
 use super::signals::{Stops, code_of_signal};
 use super::{http, logs, registry, runtime};
 use crate::cli::Failure;
@@ -22,25 +23,14 @@ const QUIET: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// How many nodes; 5 without it
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    nodes: Option<u32>,
-    /// The quorum system; majority without it
-    #[arg(long, value_name = "SYSTEM")]
-    quorum: Option<String>,
-    /// The groups that own the cartels of a group system, in order
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    groups: Vec<String>,
+    #[command(flatten)]
+    shape: Shape,
     /// Each node is a process that can be killed and started again by hand
     #[arg(long)]
     processes: bool,
     /// Keep everything in this directory and use it again; without it nothing is left
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// What nodes keep on disk; pause without it
-    #[arg(long, value_enum, value_name = "HOW")]
-    restart: Option<Restart>,
     /// The longest TTL of a lock; 60s without it
     #[arg(long, value_name = "SPAN")]
     ttl_max: Option<Span>,
@@ -99,10 +89,7 @@ impl Up {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         logs::start(&self.log, LogFormat::Text)?;
         let wish = Wish {
-            nodes: self.nodes,
-            quorum: self.quorum.clone(),
-            groups: self.groups.clone(),
-            restart: self.restart.map(RestartText::from),
+            shape: self.shape.clone(),
             times: Times {
                 ttl_max: self.ttl_max,
                 ..Times::default()

@@ -252,13 +252,20 @@ pub(crate) fn ran(command: &mut Command) -> (i32, String, String) {
 
 /// The status of a GET request, if it is answered.
 pub(crate) fn get(url: &str) -> Option<u16> {
+    page(url).map(|(status, _)| status)
+}
+
+/// The status of a GET request and everything that came after it, if it is answered.
+pub(crate) fn page(url: &str) -> Option<(u16, String)> {
     let rest = url.strip_prefix("http://")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = TcpStream::connect(host).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     let request = format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).ok()?;
-    line.split(' ').nth(1)?.parse().ok()
+    let (mut line, mut rest) = (String::new(), String::new());
+    let mut stream = BufReader::new(stream);
+    stream.read_line(&mut line).ok()?;
+    stream.read_to_string(&mut rest).ok()?;
+    Some((line.split(' ').nth(1)?.parse().ok()?, rest))
 }

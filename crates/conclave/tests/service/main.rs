@@ -8,4 +8,5 @@ mod cluster;
 mod demo;
 mod lock;
 mod look;
+mod systems;
 mod up;

@@ -52,6 +52,9 @@ pub(crate) enum Failure {
     /// The gateway has as many waiting requests as it may.
     #[error("too many requests wait at this node; ask another node or later")]
     TooManyWaiters,
+    /// The gateway has as many watches as it may.
+    #[error("too many watches at this node; ask another node or end some")]
+    TooManyWatchers,
     /// The wait is longer than allowed.
     #[error("wait_ms is at most 100 times the TTL, here {}; ask again for more", max.as_millis())]
     WaitTooLong {
@@ -110,7 +113,9 @@ impl Failure {
             Self::Foreign => StatusCode::FORBIDDEN,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Refused(refusal) => refusal_status(refusal),
-            Self::Renewing | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
+            Self::Renewing | Self::TooManyWaiters | Self::TooManyWatchers => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::Forged | Self::WaitTooLong { .. } | Self::BadName(_) | Self::BadRequest(_) => {
                 StatusCode::BAD_REQUEST
             }
@@ -133,6 +138,7 @@ impl Failure {
             Self::Refused(refusal) => refusal_code(refusal),
             Self::Renewing => "renewing",
             Self::TooManyWaiters => "too_many_waiters",
+            Self::TooManyWatchers => "too_many_watchers",
             Self::WaitTooLong { .. } => "wait_too_long",
             Self::BadName(_) => "bad_name",
             Self::BadRequest(_) => "bad_request",
@@ -205,6 +211,7 @@ pub(crate) fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::SessionLimit
         | Refusal::RequestLimit
         | Refusal::LockLimit
+        | Refusal::WatchLimit
         | Refusal::ClientLimit => StatusCode::TOO_MANY_REQUESTS,
         Refusal::TtlTooLong { .. }
         | Refusal::TtlTooShort { .. }

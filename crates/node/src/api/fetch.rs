@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
-use super::caller::{Caller, IN_THE_NAME_OF};
+use super::admit::{Caller, IN_THE_NAME_OF};
 
 /// How long another node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);

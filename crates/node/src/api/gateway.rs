@@ -15,8 +15,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Interval;
 
 use super::App;
+use super::admit::Caller;
 use super::answer::Answer;
-use super::caller::Caller;
 use super::deliver::Guard;
 use super::errors::Failure;
 use super::look::label;

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use conclave_client::clock;
 use conclave_protocol::Instant;
-use conclave_protocol::lock::{Action, Mode as LockMode};
+use conclave_protocol::lock::{Action, LockState, Mode as LockMode, Watch};
 use conclave_wire::api::v1;
 use conclave_wire::api::v1::cluster_server::{Cluster, ClusterServer};
 use conclave_wire::api::v1::locks_server::{Locks, LocksServer};
@@ -20,8 +20,8 @@ use tonic::service::Routes;
 use tonic::{Code, Extensions, Request, Response, Status};
 
 use super::App;
+use super::admit::Caller;
 use super::answer::Answer;
-use super::caller::Caller;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
@@ -31,6 +31,7 @@ use super::path::check;
 use super::revoke::session;
 use super::status::{NodeStatus, SESSIONS_MAX};
 use super::views::{Merged, ModeText};
+use super::watch::{Told, Watching};
 
 /// The services, for the router of the API port.
 pub(super) fn router(app: &Arc<App>) -> Router {
@@ -123,6 +124,8 @@ fn mode(mode: Option<v1::Mode>) -> LockMode {
 
 type Events = Pin<Box<dyn Stream<Item = Result<v1::AcquireEvent, Status>> + Send>>;
 
+type Watches = Pin<Box<dyn Stream<Item = Result<v1::WatchEvent, Status>> + Send>>;
+
 #[tonic::async_trait]
 impl Locks for Service {
     async fn acquire(
@@ -196,6 +199,23 @@ impl Locks for Service {
         Ok(Response::new(lock))
     }
 
+    type WatchStream = Watches;
+
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Watches>, Status> {
+        let app = &self.0;
+        let caller = Caller::of(request.extensions());
+        let what = match request.into_inner().what {
+            Some(v1::watch_request::What::Name(name)) => {
+                check(name, app.config.limits.name_bytes).map(Watch::Name)
+            }
+            Some(v1::watch_request::What::Prefix(prefix)) => Ok(Watch::Prefix(prefix.into())),
+            None => Ok(Watch::Prefix([].into())),
+        };
+        let watching = what.and_then(|what| app.watch(what, &caller?));
+        let watching = watching.map_err(|failure| refuse(app, failure))?;
+        Ok(Response::new(Box::pin(watched(app.clone(), watching))))
+    }
+
     async fn list(
         &self,
         request: Request<v1::ListRequest>,
@@ -252,6 +272,52 @@ fn events(
             Some((last, None))
         }
     })
+}
+
+/// What a watch tells, as a stream.
+fn watched(
+    app: Arc<App>,
+    watching: Watching,
+) -> impl Stream<Item = Result<v1::WatchEvent, Status>> + Send {
+    let event = |event| Ok(v1::WatchEvent { event: Some(event) });
+    stream::unfold(Some(watching), move |watching| {
+        let app = app.clone();
+        async move {
+            let mut watching = watching?;
+            loop {
+                let told = match watching.next().await {
+                    // The connection itself is kept alive by its own means.
+                    Told::Still => continue,
+                    Told::State(state) => event(v1::watch_event::Event::State(seen(&state))),
+                    Told::Synced(partial) => {
+                        event(v1::watch_event::Event::Synced(v1::Synced { partial }))
+                    }
+                    Told::Over(failure) => return Some((Err(refuse(&app, failure)), None)),
+                };
+                return Some((told, Some(watching)));
+            }
+        }
+    })
+}
+
+fn seen(state: &LockState) -> v1::LockState {
+    let holders = state.holders.iter().map(|holder| v1::Holder {
+        mode: Some(mode_of(ModeText::from(&holder.mode()))),
+        token: Some(holder.token.0),
+        group: holder.group.to_string(),
+        owner: holder.owner.to_string(),
+        note: holder.note.as_ref().map(|note| note.to_vec()),
+        session: format!("{:x}", holder.session),
+        asked_us: holder.asked.0,
+        nodes: Vec::new(),
+    });
+    v1::LockState {
+        name: state.name.bytes().to_vec(),
+        holders: holders.collect(),
+        more: state.more,
+        waiting: state.waiting,
+        partial: state.partial,
+    }
 }
 
 fn limit(asked: Option<u32>, usual: usize, max: usize) -> Result<usize, Failure> {

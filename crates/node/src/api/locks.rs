@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use conclave_client::clock;
 use conclave_protocol::Instant;
 use conclave_protocol::id::Name;
-use conclave_protocol::lock::{Action, Mode};
+use conclave_protocol::lock::{Action, Mode, Watch};
 use futures_util::StreamExt;
 use futures_util::stream::{self, Stream};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::App;
-use super::caller::Caller;
+use super::admit::Caller;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
@@ -29,6 +29,7 @@ use super::look::{Cursor, LOCKS_MAX, ListQuery};
 use super::path::{self, Call};
 use super::text::Text;
 use super::views::ModeText;
+use super::watch;
 
 /// How long the body of a request may take.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
@@ -69,6 +70,7 @@ pub(crate) async fn locks(State(app): State<Arc<App>>, request: Request<Body>) -
         Call::Keepalive => keepalive(&app, &parts, body).await,
         Call::Release => release(&app, &parts, body).await,
         Call::Show(name) => show(&app, &parts, &name).await,
+        Call::Watch(name) => watch_one(&app, &parts, name),
     };
     result.unwrap_or_else(|failure| refuse(&app, failure))
 }
@@ -163,6 +165,13 @@ async fn show(app: &Arc<App>, parts: &Parts, name: &Name) -> Result<Response, Fa
     Ok(Json(app.whole_lock(name, &caller).await?).into_response())
 }
 
+fn watch_one(app: &Arc<App>, parts: &Parts, name: Name) -> Result<Response, Failure> {
+    Query::read(parts)?.only(&[])?;
+    let caller = Caller::of(&parts.extensions)?;
+    let watching = app.watch(Watch::Name(name), &caller)?;
+    Ok(watch::events(app.clone(), watching))
+}
+
 /// `GET /v1/locks`.
 pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let (parts, _) = request.into_parts();
@@ -245,7 +254,11 @@ impl Query {
             .find(|(field, _)| !fields.contains(&field.as_str()));
         unknown.map_or(Ok(()), |(field, _)| {
             let known = fields.join(", ");
-            let problem = format!("'{field}' is not one of the parameters {known}");
+            let problem = if fields.is_empty() {
+                format!("'{field}': this call takes no parameters")
+            } else {
+                format!("'{field}' is not one of the parameters {known}")
+            };
             Err(Failure::BadRequest(problem))
         })
     }

@@ -10,7 +10,7 @@ use conclave_protocol::lock::{Action, LockView};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::App;
-use super::caller::Caller;
+use super::admit::Caller;
 use super::errors::{Failure, InTheWay};
 use super::path::encode;
 use super::text::Text;

@@ -6,14 +6,15 @@
 //! | `gateway` | takes, renews and releases locks for thin clients |
 //! | `locks`, `path`, `text` | the same over HTTP with JSON |
 //! | `grpc` | the same over gRPC |
-//! | `caller`, `revoke` | who calls; sessions that an operator ends |
+//! | `admit`, `revoke` | who calls; sessions that an operator ends |
 //! | `answer`, `deliver` | true times; locks whose answer is not written are released |
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
+//! | `watch` | locks as they change, as server-sent events |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
 //! | `server` | connections and their limits |
 
+mod admit;
 mod answer;
-mod caller;
 mod deliver;
 mod errors;
 mod fetch;
@@ -28,6 +29,7 @@ mod server;
 mod status;
 mod text;
 mod views;
+mod watch;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -49,7 +51,7 @@ use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
 use conclave_wire::handle::Key;
 use thiserror::Error;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, watch as signal};
 
 use crate::audit::Audit;
 use crate::meters::Meters;
@@ -86,6 +88,8 @@ pub struct ApiLimits {
     pub connections: usize,
     /// Acquire requests that wait; others are told `too_many_waiters`.
     pub waiters: usize,
+    /// Watches; others are told `too_many_watchers`.
+    pub watchers: usize,
     /// Bytes of a request's body.
     pub body: usize,
     /// How long the head of a request may take, and how long a connection may be idle.
@@ -97,6 +101,7 @@ impl Default for ApiLimits {
         Self {
             connections: 10_000,
             waiters: 20_000,
+            watchers: 4000,
             body: 64 << 10,
             head: Duration::from_secs(30),
         }
@@ -118,7 +123,7 @@ pub enum ApiError {
 #[derive(Debug)]
 pub struct ApiHandle {
     addr: SocketAddr,
-    stop: watch::Sender<bool>,
+    stop: signal::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -166,7 +171,8 @@ pub(crate) struct App {
     started: Instant,
     limits: ApiLimits,
     waiting: Arc<Semaphore>,
-    stopping: watch::Receiver<bool>,
+    watching: Arc<Semaphore>,
+    stopping: signal::Receiver<bool>,
     fetch: fetch::Fetch,
     gate: Arc<Gate>,
     audit: Option<Audit>,
@@ -209,9 +215,9 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         Some(shown) => security.with_bearer(shown),
         None => security,
     };
-    let driver = Driver::spawn_with(&context.cluster, &owner, &security)?;
+    let driver = Driver::spawn_with(&context.cluster, &owner, security)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (stop, stopping) = watch::channel(false);
+    let (stop, stopping) = signal::channel(false);
     let app = Arc::new(App {
         config: driver.config().clone(),
         fetch: fetch::Fetch::new(&context.cluster, context.id, shown.as_ref()),
@@ -225,6 +231,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         started: clock::now().mono,
         limits: context.limits,
         waiting: Arc::new(Semaphore::new(context.limits.waiters)),
+        watching: Arc::new(Semaphore::new(context.limits.watchers)),
         stopping,
         gate: context.gate,
         audit: context.audit,
@@ -251,7 +258,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
 
 /// The paths and their methods, as in the description.
 #[cfg(test)]
-pub(crate) const ROUTES: [(&str, &str); 14] = [
+pub(crate) const ROUTES: [(&str, &str); 16] = [
     ("GET", "/"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
@@ -259,9 +266,11 @@ pub(crate) const ROUTES: [(&str, &str); 14] = [
     ("GET", "/v1/cluster"),
     ("GET", "/v1/locks"),
     ("GET", "/v1/locks/{name}"),
+    ("GET", "/v1/locks/{name}/watch"),
     ("GET", "/v1/openapi.json"),
     ("GET", "/v1/sessions"),
     ("GET", "/v1/status"),
+    ("GET", "/v1/watch"),
     ("POST", "/v1/locks/keepalive"),
     ("POST", "/v1/locks/release"),
     ("POST", "/v1/locks/{name}/acquire"),
@@ -288,6 +297,7 @@ fn router(app: &Arc<App>) -> Router {
         .route("/v1/status", get(status::status))
         .route("/v1/sessions", get(status::sessions))
         .route("/v1/sessions/{id}/revoke", post(revoke::revoke))
+        .route("/v1/watch", get(watch::prefix))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", any(locks::locks))
         .route("/v1/locks/{*rest}", any(locks::locks))
@@ -295,5 +305,5 @@ fn router(app: &Arc<App>) -> Router {
         .fallback(nothing_here)
         .with_state(app.clone())
         .merge(grpc::router(app))
-        .layer(from_fn_with_state(app.clone(), caller::admit))
+        .layer(from_fn_with_state(app.clone(), admit::admit))
 }

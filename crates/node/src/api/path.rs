@@ -1,5 +1,6 @@
 //! The paths of locks. Names are bytes: they are read from the raw path, where `/` may stand for
-//! itself or be written `%2F`. A verb is the last segment of a POST; every other path is a name.
+//! itself or be written `%2F`. A verb is the last segment of a POST, and `watch` that of a GET; every
+//! other path is a name.
 //!
 //! | request | means |
 //! |---|---|
@@ -7,6 +8,8 @@
 //! | `POST /v1/locks/keepalive` | renew a handle |
 //! | `POST /v1/locks/keepalive/acquire` | take lock `keepalive` |
 //! | `GET /v1/locks/a/acquire` | show lock `a/acquire` |
+//! | `GET /v1/locks/a/watch` | watch lock `a` |
+//! | `GET /v1/locks/a%2Fwatch` | show lock `a/watch` |
 
 use conclave_protocol::id::Name;
 
@@ -26,13 +29,18 @@ pub(crate) enum Call {
     Release,
     /// Show a lock.
     Show(Name),
+    /// Watch a lock.
+    Watch(Name),
 }
 
 /// What this method on this path asks for. `path` is raw and starts with [`LOCKS`].
 pub(crate) fn call(method: &str, path: &str, name_bytes: usize) -> Result<Call, Failure> {
     let rest = path.strip_prefix(LOCKS).ok_or(Failure::NotFound)?;
     match method {
-        "GET" | "HEAD" => Ok(Call::Show(name(rest, name_bytes)?)),
+        "GET" | "HEAD" => match rest.strip_suffix("/watch") {
+            Some(before) => Ok(Call::Watch(name(before, name_bytes)?)),
+            None => Ok(Call::Show(name(rest, name_bytes)?)),
+        },
         "POST" => {
             let (before, last) = match rest.rsplit_once('/') {
                 Some((before, last)) => (Some(before), last),
@@ -141,6 +149,11 @@ mod tests {
             acquire("/acquire")
         );
         assert_eq!(ok("GET", "/v1/locks/%25"), show("%"));
+        let watch = |name: &str| Call::Watch(Name::new(name));
+        assert_eq!(ok("GET", "/v1/locks/a/b/watch"), watch("a/b"));
+        assert_eq!(ok("GET", "/v1/locks/watch/watch"), watch("watch"));
+        assert_eq!(ok("GET", "/v1/locks/watch"), show("watch"));
+        assert_eq!(ok("GET", "/v1/locks/a%2Fwatch"), show("a/watch"));
         assert_eq!(ok("GET", "/v1/locks/a/"), show("a/"));
     }
 
@@ -149,6 +162,7 @@ mod tests {
         assert_eq!(code("POST", "/v1/locks/acquire"), "bad_name");
         assert_eq!(code("POST", "/v1/locks//acquire"), "bad_name");
         assert_eq!(code("GET", "/v1/locks/"), "bad_name");
+        assert_eq!(code("GET", "/v1/locks//watch"), "bad_name");
         assert_eq!(code("GET", "/v1/locks/%"), "bad_name");
         assert_eq!(code("GET", "/v1/locks/%2"), "bad_name");
         assert_eq!(code("GET", "/v1/locks/%zz"), "bad_name");

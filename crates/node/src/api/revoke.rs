@@ -12,7 +12,7 @@ use conclave_protocol::lock::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::App;
-use super::caller::Caller;
+use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
 use super::views::is_partial;

@@ -11,7 +11,7 @@ use conclave_client::clock;
 use serde::{Deserialize, Serialize};
 
 use super::App;
-use super::caller::Caller;
+use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
 use super::look::Silent;

@@ -238,6 +238,8 @@ fn said_by_clients(message: &Message) -> bool {
             | Message::Keepalive { .. }
             | Message::Finish { .. }
             | Message::Travel(_)
+            | Message::Watch { .. }
+            | Message::Unwatch { .. }
     )
 }
 

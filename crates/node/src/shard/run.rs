@@ -39,6 +39,8 @@ const PARKED_PAUSE: usize = 65_536;
 const ROUND_MAX: Duration = Duration::from_secs(1);
 /// While it drains, a node looks this often whether it is empty.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
+/// As long as holders leave, a drain may last so many times its grace.
+const DRAIN_GRACES: u32 = 5;
 /// How often the gauges are set anew.
 const GAUGES: Duration = Duration::from_secs(1);
 
@@ -46,9 +48,14 @@ const GAUGES: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     No,
-    /// Until nothing is held here, or this time.
+    /// Until nothing is held here, nobody leaves any more, or the last moment has come.
     Draining {
+        grace: Duration,
+        /// Then it ends, unless somebody has left by then.
         until: Instant,
+        last: Instant,
+        /// How many requests were here when it was looked last.
+        left: usize,
     },
     /// The machine has stopped; its last records are on their way to the disk.
     Stopped,
@@ -341,8 +348,13 @@ impl Loop {
 
     fn begin_stop(&mut self, grace: Duration) {
         if self.leaving == Leaving::No {
-            let until = self.now().mono + grace;
-            self.leaving = Leaving::Draining { until };
+            let now = self.now().mono;
+            self.leaving = Leaving::Draining {
+                grace,
+                until: now + grace,
+                last: now + grace * DRAIN_GRACES,
+                left: self.node.requests(),
+            };
             if self.started {
                 self.step(NodeInput::Drain);
             }
@@ -351,13 +363,28 @@ impl Loop {
 
     /// Stops once nothing is held here or the time is up.
     fn drain_on(&mut self) {
-        let Leaving::Draining { until } = self.leaving else {
+        let Leaving::Draining {
+            grace,
+            until,
+            last,
+            left,
+        } = self.leaving
+        else {
             return;
         };
         let now = self.now().mono;
-        if until <= now || self.node.requests() == 0 || !self.started {
+        let here = self.node.requests();
+        if until <= now || here == 0 || !self.started {
             self.handle(NodeInput::Stop);
             self.leaving = Leaving::Stopped;
+        } else if here < left {
+            // Whoever has much here takes its time to move all of it.
+            self.leaving = Leaving::Draining {
+                grace,
+                until: last.min(now + grace),
+                last,
+                left: here,
+            };
         }
     }
 

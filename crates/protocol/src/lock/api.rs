@@ -7,7 +7,8 @@ use super::access::{Access, Who};
 use super::handle::Handle;
 use super::message::{Message, Refusal};
 use super::mode::{Ask, Mode};
-use crate::id::{ConnNo, GrantNo, Key, LinkId, Name, NodeId, SessionId, Token};
+use super::watch::{LockState, Watch};
+use crate::id::{ConnNo, GrantNo, Key, LinkId, Name, NodeId, RequestNo, SessionId, Token};
 use crate::machine::Effects;
 use crate::time::Instant;
 
@@ -160,10 +161,15 @@ pub enum ClientInput {
     Acquire(Key, Acquire),
     /// Take several locks, all or none.
     AcquireAll(Key, Vec<Acquire>),
+    /// Take the first of several locks that is granted, never two. One is tried first; only if
+    /// somebody is in the way are all asked for. The earliest deadline counts.
+    AcquireAny(Key, Vec<Acquire>),
     /// Stop waiting. It ends with [`Ended::Cancelled`], or it entered just before.
     Cancel(Key),
     /// Leave a lock, or all locks taken together.
     Release(Key),
+    /// Watch locks, until [`ClientInput::Cancel`].
+    Watch(Key, Watch),
     /// Change what a held lock shows to others.
     Note(Key, Arc<[u8]>),
     /// Renew a handle, in the name of this principal.
@@ -253,6 +259,12 @@ pub enum ClientEvent {
     Lost(Key, Name),
     /// It is over without a loss.
     Ended(Key, Ended),
+    /// A watched lock looks like this now. States may be skipped; none is older than one told
+    /// before.
+    Seen(Key, Box<LockState>),
+    /// All that a watch knows was told; the flag says whether it is partial: too few nodes are
+    /// heard to know of every holder.
+    Synced(Key, bool),
     /// A detached lock is held, renewed or moved; this is its handle from now on. It is valid
     /// until the given time.
     Handle(Key, Box<Handle>, Instant),
@@ -325,6 +337,41 @@ pub struct SessionView {
     pub requests: usize,
     /// How long ago it was renewed.
     pub age: Duration,
+}
+
+/// Why a request waits at a node. The request named is one that stands in its way there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// A request that excludes it is granted.
+    Held(SessionId, RequestNo),
+    /// A request that excludes it is granted and was asked to give its grant back; it has not said
+    /// that it is inside.
+    AskedBack(SessionId, RequestNo),
+    /// Its own group is granted, but a better request of another group waits: nobody joins before
+    /// that one had its turn.
+    DoorClosed(SessionId, RequestNo),
+    /// Its own group is granted, and as many late members have passed a waiting request of another
+    /// group as may.
+    BypassLimit(u32),
+    /// Its own group is granted to as many as may be inside at this node.
+    MaxInside(u32),
+    /// Nobody is granted: it is its turn, or the node grants nothing for now.
+    Turn,
+}
+
+/// A request at a node with what people ask about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// Its session.
+    pub session: SessionId,
+    /// The request.
+    pub request: RequestNo,
+    /// Why it waits; none if it is granted.
+    pub why: Option<Why>,
+    /// How long it has had its grant, as far as this life of the node knows.
+    pub granted: Option<Duration>,
+    /// When its session ends if it is not renewed.
+    pub expires: Option<Duration>,
 }
 
 /// What a request's maker wants people to know.

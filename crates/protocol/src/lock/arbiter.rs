@@ -16,13 +16,14 @@
 
 use std::sync::Arc;
 
-use super::api::{EntryView, LockView};
+use super::api::{EntryView, LockView, Why};
 use super::config::{Policy, Protocol};
 use super::floor::Floors;
 use super::mode::{Ask, Bond, Mode, Priority};
 use super::plant::{Plant, Rules};
 use super::serial::Way;
 use crate::id::{GrantNo, RequestNo, SessionId, Token};
+use crate::time::Instant;
 
 /// The place of a request in the order: requesters that are inside and move come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +45,8 @@ pub(super) struct Grant {
     pub(super) inquired: bool,
     /// Whether its requester said that it is inside.
     pub(super) entered: bool,
+    /// When it was given, or found again by this life of the node.
+    pub(super) since: Instant,
 }
 
 /// A request at a node.
@@ -57,6 +60,8 @@ pub(super) struct Entry {
     pub(super) grant: Option<Grant>,
     /// What its holder wants others to read.
     pub(super) note: Option<Arc<[u8]>>,
+    /// How often its holder has changed its note.
+    pub(super) edition: u32,
     /// How it travels, if its lock is serial.
     pub(super) way: Option<Box<Way>>,
     /// Whether it keeps the door open, if its lock is serial.
@@ -76,6 +81,7 @@ impl Entry {
             peer,
             grant: None,
             note: None,
+            edition: 0,
             way: None,
             reference: false,
         }
@@ -140,6 +146,7 @@ pub(super) struct Scope<'a> {
     /// The last grant number given.
     pub(super) last: &'a mut GrantNo,
     pub(super) steps: &'a mut Vec<Step>,
+    pub(super) now: Instant,
     /// Whether a request was just removed (only a planted bug asks).
     pub(super) removed: bool,
 }
@@ -328,6 +335,7 @@ impl Arbiter {
             named: Token(0),
             inquired: false,
             entered: false,
+            since: scope.now,
         });
         self.granted += 1;
         scope.steps.push(Step::Grant {
@@ -358,6 +366,45 @@ impl Arbiter {
             });
         }
         true
+    }
+
+    /// Why each request waits, in their order; none for those that are granted.
+    pub(super) fn whys(&self, policy: &Policy) -> impl Iterator<Item = Option<Why>> {
+        let first = self.entries.iter().find(|entry| entry.grant.is_some());
+        // The best request that waits for those inside to leave.
+        let rival = first.and_then(|first| {
+            let excluded = |entry: &Entry| entry.grant.is_none() && !entry.ask.joins(&first.ask);
+            self.entries.iter().position(excluded)
+        });
+        let policy = *policy;
+        self.entries.iter().enumerate().map(move |(place, entry)| {
+            if entry.grant.is_some() {
+                return None;
+            }
+            let Some(first) = first else {
+                return Some(Why::Turn);
+            };
+            if !first.ask.joins(&entry.ask) {
+                let (session, request) = (first.ask.session, first.ask.request);
+                let held = first.grant.as_ref();
+                let asked = held.is_some_and(|grant| grant.inquired && !grant.entered);
+                return Some(if asked {
+                    Why::AskedBack(session, request)
+                } else {
+                    Why::Held(session, request)
+                });
+            }
+            let rival = rival.filter(|rival| *rival < place);
+            Some(match rival.map(|rival| &self.entries[rival].ask) {
+                Some(rival) if !self.has_priority => Why::DoorClosed(rival.session, rival.request),
+                Some(_) if self.bypassed >= policy.max_bypass => {
+                    Why::BypassLimit(policy.max_bypass)
+                }
+                _ if self.granted >= policy.max_inside => Why::MaxInside(policy.max_inside),
+                Some(rival) => Why::DoorClosed(rival.session, rival.request),
+                None => Why::Turn,
+            })
+        })
     }
 
     pub(super) fn view(&self) -> LockView {

@@ -101,6 +101,7 @@ impl Message {
                 reference(8, &entered.grant, canon);
                 canon.plain(entered.token.0);
                 whole(&entered.note, canon);
+                canon.plain(u64::from(entered.edition));
             }
             Self::Keepalive { grant, token } => {
                 reference(9, grant, canon);

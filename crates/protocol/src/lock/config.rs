@@ -156,6 +156,16 @@ pub struct Limits {
     pub together: usize,
     /// Ended requests a client remembers per node until they are acknowledged.
     pub unacknowledged: usize,
+    /// Watches per client at one node.
+    pub watches_per_client: usize,
+    /// Watches per node.
+    pub watches: usize,
+    /// Changes that wait to be told on one connection before a watch starts over.
+    pub watch_changes: usize,
+    /// Holders of one lock that a watch tells one by one; of the others, how many.
+    pub watch_holders: usize,
+    /// Locks that one watch of a prefix may follow.
+    pub watched_locks: usize,
 }
 
 impl Default for Limits {
@@ -175,6 +185,11 @@ impl Default for Limits {
             resume_part: 256,
             together: 64,
             unacknowledged: 4096,
+            watches_per_client: 4096,
+            watches: 65_536,
+            watch_changes: 8192,
+            watch_holders: 64,
+            watched_locks: 262_144,
         }
     }
 }

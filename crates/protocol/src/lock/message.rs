@@ -16,7 +16,10 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::mode::Ask;
-use crate::id::{ClientId, ConnNo, GrantNo, Incarnation, NodeId, RequestNo, SessionId, Token};
+use super::watch::{Sight, Watch};
+use crate::id::{
+    ClientId, ConnNo, GrantNo, Incarnation, NodeId, RequestNo, SessionId, Token, WatchNo,
+};
 use crate::time::Wall;
 
 /// The configuration that both ends of a connection must share.
@@ -96,6 +99,19 @@ pub enum Message {
         request: RequestNo,
         /// The handle's token.
         token: Option<Token>,
+    },
+
+    /// Asks to be told about locks, now and on every change, while the connection lasts.
+    Watch {
+        /// The watch's number.
+        watch: WatchNo,
+        /// What is watched.
+        what: Watch,
+    },
+    /// Ends a watch.
+    Unwatch {
+        /// Which.
+        watch: WatchNo,
     },
 
     // From a node to a client.
@@ -186,6 +202,15 @@ pub enum Message {
     /// An operator ended a session: nothing of it is renewed at this node any more, and all its
     /// requests here are lost or refused.
     Revoked(SessionId),
+    /// What a watch sees.
+    Seen {
+        /// Which watch.
+        watch: WatchNo,
+        /// What it sees.
+        sight: Box<Sight>,
+    },
+    /// Somebody watches the lock of this grant: whoever enters on it says so at once.
+    Watched(GrantRef),
 
     // Between nodes.
     /// A node that lost its disk asks what others know.
@@ -271,6 +296,10 @@ kinds! {
     Alive "ALIVE",
     Travel "TRAVEL",
     Carried "CARRIED",
+    Watch "WATCH",
+    Unwatch "UNWATCH",
+    Seen "SEEN",
+    Watched "WATCHED",
 }
 
 /// One grant of one node to one request.
@@ -308,6 +337,8 @@ pub struct Entered {
     pub token: Token,
     /// What it wants others to read.
     pub note: Option<Arc<[u8]>>,
+    /// How often it has changed its note.
+    pub edition: u32,
 }
 
 /// What a client believes to have at a node, on a new connection. It may span several messages
@@ -476,6 +507,9 @@ pub enum Refusal {
     /// An operator revoked the session.
     #[error("an operator revoked the session; begin anew if you still may")]
     Revoked,
+    /// The client or the node has as many watches as the node keeps.
+    #[error("too many watches; end some first")]
+    WatchLimit,
     /// The message does not fit the protocol of this lock or the state of the connection.
     #[error("the message does not fit here")]
     Unfit,

@@ -18,11 +18,12 @@ mod record;
 mod serial;
 #[cfg(test)]
 mod serial_tests;
+mod watch;
 
 pub use access::{ANYONE, Access, AccessError, Action, PRINCIPAL_MAX, RULES_MAX, Rule, Who};
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
-    NodeEffects, NodeEvent, NodeInput, SessionView, To,
+    NodeEffects, NodeEvent, NodeInput, Reason, SessionView, To, Why,
 };
 pub use canon::Canon;
 pub use client::LockClient;
@@ -37,3 +38,4 @@ pub use mode::{Ask, Bond, Group, Mode, Priority};
 pub use node::{LockNode, Start};
 pub use plant::{Plant, Rules};
 pub use record::{Record, Snapshot, Stored, StoredGrant};
+pub use watch::{Holder, LockState, Report, Sight, Watch};

@@ -107,6 +107,10 @@ plants! {
         "A node drops requests numbered below one that the session has finished.",
     RevokeFreesEarly "revoke-frees-early" "lock"
         "A session revoked without force frees its locks before its holder must have left.",
+    KeepsOtherSlots "keeps-other-slots" "lock"
+        "Whoever enters one of several slots goes on asking for the others.",
+    WatchForgets "watch-forgets" "lock"
+        "A watcher forgets what it has shown, and shows holders of the past again.",
     SerialUnlockWithoutRequest "serial-unlock-without-request" "lock-serial"
         "An unlock does not say which request it ends.",
 }

@@ -257,6 +257,7 @@ impl World {
             },
             last: &mut node.last,
             steps: &mut steps,
+            now: crate::Instant::ZERO,
             removed: false,
         });
         for step in steps {

@@ -250,6 +250,12 @@ impl Trace {
             ClientEvent::Handle(key, handle, _) => {
                 format!("{key} has a handle token={}", token(handle.token))
             }
+            ClientEvent::Seen(key, state) => {
+                let tokens = state.holders.iter().map(|holder| token(holder.token));
+                let tokens: Vec<_> = tokens.collect();
+                format!("{key} sees {} [{}]", state.name, tokens.join(" "))
+            }
+            ClientEvent::Synced(key, partial) => format!("{key} knows all, partial={partial}"),
             ClientEvent::Connect(..) | ClientEvent::Disconnect(..) => return,
         };
         self.say(format!("c{}/{line}", client + 1));

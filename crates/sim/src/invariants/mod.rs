@@ -10,7 +10,9 @@
 //! | [`Bypass`] | late members pass a waiting request at most so often | own |
 //! | [`LostInTime`] | a loss is known before the node grants again | Gray and Cheriton 1989 |
 //! | [`NoForgotten`] | once faults have ended every request ends | Maekawa 1985 |
+//! | [`OneSlot`] | who takes any one of several never holds two | own |
 //! | [`Memory`] | nodes keep only what is live | own |
+//! | [`Watching`] | a watch never goes back and invents nothing | own |
 //! | [`Structure`] | the invariants of the arbiter's state | Joung 2003, 4 |
 //!
 //! The checkers of one run share a [`Book`] of grants and holds. [`Grounded`] keeps it and must be
@@ -28,8 +30,10 @@ mod lost_in_time;
 mod max_inside;
 mod memory;
 mod no_forgotten;
+mod one_slot;
 mod structure;
 mod token_order;
+mod watch;
 
 use std::sync::Arc;
 
@@ -44,8 +48,10 @@ pub use lost_in_time::LostInTime;
 pub use max_inside::MaxInside;
 pub use memory::Memory;
 pub use no_forgotten::NoForgotten;
+pub use one_slot::OneSlot;
 pub use structure::Structure;
 pub use token_order::TokenOrder;
+pub use watch::Watching;
 
 use crate::fact::Checker;
 
@@ -67,8 +73,10 @@ pub fn all_within(config: &Arc<Config>, kept: [usize; 4]) -> Vec<Box<dyn Checker
         Box::new(Structure::new(book.clone(), config.clone())),
         Box::new(MaxInside::new(book.clone(), config.clone())),
         Box::new(Bypass::new(book.clone(), config.clone())),
+        Box::new(OneSlot::default()),
         Box::new(Memory::new(book.clone(), kept, Memory::grace(config))),
         Box::new(NoForgotten::new(book)),
+        Box::new(Watching::new()),
     ]
 }
 

@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 
 use conclave_protocol::Machine;
 use conclave_protocol::id::{ClientId, Key};
-use conclave_protocol::lock::{ClientEffects, ClientEvent, ClientInput, LockClient, Message};
+use conclave_protocol::lock::{
+    ClientEffects, ClientEvent, ClientInput, LockClient, Message, Watch,
+};
 use conclave_quorum::Prng;
 
 use super::holds::Do;
 use super::wires::NONE;
 use super::{Event, World};
 use crate::clock::Clock;
-use crate::fact::True;
+use crate::fact::{Fact, True};
 use crate::net::exponential;
 use crate::options::Options;
 
@@ -88,6 +90,9 @@ impl World<'_> {
         process.machine = Some(LockClient::new(self.config.clone(), id, seed));
         let life = process.life;
         self.note(None, Some(client), || "* starts".to_owned());
+        if client < self.options.watchers {
+            self.begin_watch(client);
+        }
         for _ in 0..self.options.wishes {
             let nanos = self.think();
             self.queue.push_in(nanos, Event::Wish(client, life));
@@ -154,8 +159,24 @@ impl World<'_> {
             ClientEvent::Connect(node, conn) => self.connect(client, node, conn),
             ClientEvent::Disconnect(node, conn) => self.disconnect(client, node, conn),
             ClientEvent::Position(..) => {}
+            ClientEvent::Seen(key, state) if self.watched => self.tell(&Fact::Seen {
+                client,
+                life,
+                key,
+                state,
+            }),
             other => self.hold_event(client, life, other),
         }
+    }
+
+    /// The first client watches all locks, each other one a lock of its own.
+    fn begin_watch(&mut self, client: u32) {
+        let what = match client.checked_sub(1) {
+            None => Watch::Prefix([].into()),
+            Some(number) => Watch::Name(self.name(number % self.options.names.max(1))),
+        };
+        let key = self.holds.new_key();
+        self.step_client(client, ClientInput::Watch(key, what));
     }
 
     fn arm_client(&mut self, client: u32) {

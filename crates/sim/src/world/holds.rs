@@ -51,12 +51,13 @@ pub(super) struct Lock {
     pub(super) group: Option<Group>,
     pub(super) token: Token,
     pub(super) stamp: Stamp,
+    /// The session of its own, if the hold is to be detached.
+    session: Option<SessionId>,
 }
 
 /// A hold that lives by its handle.
 #[derive(Clone, Debug)]
 pub(super) struct Detached {
-    session: SessionId,
     named: bool,
     /// The present handle; none until the hold is detached.
     pub(super) handle: Option<Box<Handle>>,
@@ -75,6 +76,10 @@ pub(super) struct Hold {
     pub(super) life: u32,
     pub(super) locks: Vec<Lock>,
     pub(super) detached: Option<Detached>,
+    /// Whether any one of its locks will do.
+    any: bool,
+    /// The locks that were not wanted any more once one was entered.
+    declined: Vec<Lock>,
     stay: u64,
 }
 
@@ -138,7 +143,7 @@ impl Holds {
         key
     }
 
-    fn new_key(&mut self) -> Key {
+    pub(super) fn new_key(&mut self) -> Key {
         self.next += 1;
         // No wish lies at the last place.
         Key(self.next << PLACE_BITS | ((1 << PLACE_BITS) - 1))
@@ -152,7 +157,8 @@ impl Holds {
     pub(super) fn uses_session(&self, session: SessionId) -> bool {
         self.iter().any(|hold| {
             let detached = hold.detached.as_ref();
-            detached.is_some_and(|detached| detached.named && detached.session == session)
+            let mut sessions = hold.locks.iter().filter_map(|lock| lock.session);
+            detached.is_some_and(|detached| detached.named) && sessions.any(|own| own == session)
         })
     }
 
@@ -200,17 +206,18 @@ impl World<'_> {
         let locks: Vec<Lock> = wish
             .locks
             .iter()
-            .map(|(name, mode)| Lock {
+            .enumerate()
+            .map(|(place, (name, mode))| Lock {
                 name: *name,
                 mode: mode.clone(),
                 phase: Phase::Waiting,
                 group: None,
                 token: Token(0),
                 stamp: self.meter.asked(self.now, *name, warm),
+                session: wish.session(place).map(|(session, _)| session),
             })
             .collect();
-        let detached = wish.detach.map(|(session, named)| Detached {
-            session,
+        let detached = wish.detach.map(|(_, named)| Detached {
             named,
             handle: None,
             old: None,
@@ -223,10 +230,16 @@ impl World<'_> {
             life,
             locks,
             detached,
+            any: wish.any,
+            declined: Vec::new(),
             stay: wish.hold,
         });
         if self.watched {
             self.tell_each(key, |holder| Fact::Asked { holder });
+            if wish.any {
+                let of = wish.locks.len();
+                self.tell_each(key, |holder| Fact::AskedAny { holder, of });
+            }
         }
         if let Some(nanos) = wish.cancel {
             self.queue.push_in(nanos, Event::Hold(key, Do::Cancel));
@@ -237,15 +250,17 @@ impl World<'_> {
     fn ask(&mut self, client: u32, key: Key, wish: Wish) {
         let now = self.clients[client as usize].clock.now(True(self.now)).mono;
         let mut all: Vec<Acquire> = Vec::with_capacity(wish.locks.len());
-        for (name, mode) in wish.locks {
-            let mut acquire = Acquire::new(self.name(name), mode, wish.ttl);
+        for (place, (name, mode)) in wish.locks.iter().enumerate() {
+            let mut acquire = Acquire::new(self.name(*name), mode.clone(), wish.ttl);
             let deadline = wish.deadline.map(std::time::Duration::from_nanos);
             acquire.deadline = deadline.map(|span| now + span);
             acquire.attempt = wish.attempt;
-            acquire.detach = wish.detach;
+            acquire.detach = wish.session(place);
             all.push(acquire);
         }
-        let input = if all.len() > 1 {
+        let input = if wish.any {
+            ClientInput::AcquireAny(key, all)
+        } else if all.len() > 1 {
             ClientInput::AcquireAll(key, all)
         } else if let Some(one) = all.pop() {
             ClientInput::Acquire(key, one)
@@ -289,16 +304,24 @@ impl World<'_> {
                 let until = self.clients[client as usize].clock.true_at(until).0;
                 self.handle(key, (client, life), handle, until);
             }
-            ClientEvent::Connect(..) | ClientEvent::Disconnect(..) | ClientEvent::Position(..) => {}
+            ClientEvent::Connect(..)
+            | ClientEvent::Disconnect(..)
+            | ClientEvent::Position(..)
+            | ClientEvent::Seen(..)
+            | ClientEvent::Synced(..) => {}
         }
     }
 
     /// The group of a holder: what the nodes granted to, or one that nobody else has.
-    fn group_of(&self, hold: &Hold, mode: &Mode, members: &[(NodeId, GrantNo)]) -> Group {
-        match (mode, &hold.detached) {
+    fn group_of(&self, hold: &Hold, lock: &Lock, members: &[(NodeId, GrantNo)]) -> Group {
+        let named = hold
+            .detached
+            .as_ref()
+            .is_some_and(|detached| detached.named);
+        match (&lock.mode, lock.session) {
             (Mode::Shared, _) => Group::Shared,
             (Mode::Group(name), _) => Group::Named(name.clone()),
-            (Mode::Exclusive, Some(detached)) if detached.named => Group::Session(detached.session),
+            (Mode::Exclusive, Some(session)) if named => Group::Session(session),
             (Mode::Exclusive, _) => {
                 let known = members.iter().find_map(|member| self.groups.get(member));
                 let own = || Group::Request(SessionId(0), RequestNo(hold.key.0));
@@ -317,11 +340,12 @@ impl World<'_> {
         let Some(number) = Workload::number(name) else {
             return;
         };
+        self.take_back(key, number);
         let Some(hold) = self.holds.get(key) else {
             return;
         };
         let place = hold.locks.iter().position(|lock| lock.name == number);
-        let Some(place) = place else {
+        let Some(mut place) = place else {
             return;
         };
         if hold.locks[place].phase != Phase::Waiting {
@@ -329,11 +353,11 @@ impl World<'_> {
         }
         let group = self
             .watched
-            .then(|| self.group_of(hold, &hold.locks[place].mode, &members));
+            .then(|| self.group_of(hold, &hold.locks[place], &members));
         let Some(hold) = self.holds.get_mut(key) else {
             return;
         };
-        let (client, single) = (hold.client, hold.locks.len() == 1);
+        let (client, single) = (hold.client, hold.any || hold.locks.len() == 1);
         let attached = hold.detached.is_none();
         let lock = &mut hold.locks[place];
         lock.phase = Phase::Inside;
@@ -342,6 +366,9 @@ impl World<'_> {
         self.meter
             .entered(self.now, (number, &lock.mode, client), lock.stamp, &members);
         self.clients[client as usize].warm = true;
+        if self.decline_others(key, number) {
+            place = 0;
+        }
         if let Some(group) = group {
             let holder = self
                 .holds
@@ -359,6 +386,46 @@ impl World<'_> {
         }
         if single && attached {
             self.schedule_leave(key);
+        }
+    }
+
+    /// One of several was entered: the others are over, and nobody hears of them again.
+    fn decline_others(&mut self, key: Key, number: u32) -> bool {
+        let Some(hold) = self.holds.get(key).filter(|hold| hold.any) else {
+            return false;
+        };
+        let waits = |lock: &&Lock| lock.name != number && lock.phase == Phase::Waiting;
+        let others: Vec<u32> = hold
+            .locks
+            .iter()
+            .filter(waits)
+            .map(|lock| lock.name)
+            .collect();
+        if others.is_empty() {
+            return false;
+        }
+        for other in &others {
+            self.leave_one(key, *other, |holder| Fact::Ended { holder });
+        }
+        if let Some(hold) = self.holds.get_mut(key) {
+            let locks = std::mem::take(&mut hold.locks);
+            (hold.declined, hold.locks) = locks
+                .into_iter()
+                .partition(|lock| others.contains(&lock.name));
+        }
+        true
+    }
+
+    /// A client that enters a lock it had declined is wrong, and the checkers must hear of it.
+    fn take_back(&mut self, key: Key, number: u32) {
+        let Some(hold) = self.holds.get_mut(key) else {
+            return;
+        };
+        let place = hold.declined.iter().position(|lock| lock.name == number);
+        if let Some(place) = place {
+            let mut lock = hold.declined.remove(place);
+            lock.phase = Phase::Waiting;
+            hold.locks.push(lock);
         }
     }
 

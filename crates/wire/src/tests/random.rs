@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use conclave_protocol::Wall;
 use conclave_protocol::id::{
-    ClientId, ConnNo, GrantNo, Incarnation, Name, NodeId, RequestNo, SessionId, Token,
+    ClientId, ConnNo, GrantNo, Incarnation, Name, NodeId, RequestNo, SessionId, Token, WatchNo,
 };
 use conclave_protocol::lock::{
-    Ask, Bond, Carried, Claim, ConfigId, Entered, Finished, GrantRef, Handle, Message, Mode,
-    NotNow, Priority, Record, Recovered, Resume, SessionInfo, Snapshot, StoredGrant, Travel,
+    Ask, Bond, Carried, Claim, ConfigId, Entered, Finished, GrantRef, Group, Handle, Holder,
+    Message, Mode, NotNow, Priority, Record, Recovered, Report, Resume, SessionInfo, Sight,
+    Snapshot, StoredGrant, Travel, Watch,
 };
 use conclave_quorum::Prng;
 
@@ -17,7 +18,7 @@ use super::samples::refusals;
 use crate::cluster::NODES_MAX;
 
 /// How many kinds of messages [`Random::message`] knows.
-const KINDS: usize = 30;
+const KINDS: usize = 34;
 
 /// Draws values.
 pub(super) struct Random(Prng);
@@ -146,6 +147,7 @@ impl Random {
             grant: self.grant(),
             token: self.token(),
             note: self.option(|random| random.bytes().into()),
+            edition: self.number() as u32,
         }
     }
 
@@ -219,7 +221,7 @@ impl Random {
     pub(super) fn message(&mut self) -> Message {
         let kind = self.0.below(KINDS);
         let (session, request, token) = (self.session(), self.request(), self.token());
-        let (grant, why) = (self.grant(), refusals()[self.0.below(18)].1);
+        let (grant, why) = (self.grant(), refusals()[self.0.below(19)].1);
         let (node, incarnation, clock) = (self.node(), self.life(), self.wall());
         match kind {
             0 => Message::Hello {
@@ -303,19 +305,69 @@ impl Random {
             22 => Message::Denied {
                 session,
                 request: self.option(Self::request),
-                why: refusals()[self.0.below(18)].1,
+                why: refusals()[self.0.below(19)].1,
             },
             23 => Message::Draining,
             24 => Message::Recover { node, incarnation },
             25 => Message::Recovered(self.recovered()),
             26 => Message::Alive { node, incarnation },
             27 => Message::Travel(Box::new(self.travel())),
-            28 => Message::Revoked(session),
-            _ => Message::Carried {
+            28 => Message::Carried {
                 session,
                 request,
                 grants: self.list(Self::carried),
             },
+            _ => self.message_of_a_watch(kind),
+        }
+    }
+
+    fn message_of_a_watch(&mut self, kind: usize) -> Message {
+        let watch = WatchNo(self.number());
+        match kind {
+            29 => Message::Watch {
+                watch,
+                what: match self.flag() {
+                    true => Watch::Name(Name::new(self.bytes())),
+                    false => Watch::Prefix(self.bytes().into()),
+                },
+            },
+            30 => Message::Unwatch { watch },
+            32 => Message::Revoked(self.session()),
+            31 => Message::Watched(self.grant()),
+            _ => Message::Seen {
+                watch,
+                sight: Box::new(match self.0.below(4) {
+                    0 => Sight::Begin,
+                    1 => Sight::Synced,
+                    2 => Sight::Refused(refusals()[self.0.below(19)].1),
+                    _ => Sight::State(Report {
+                        name: Name::new(self.bytes()),
+                        holders: self.list(Self::holder),
+                        more: self.number() as u32,
+                        waiting: self.number() as u32,
+                    }),
+                }),
+            },
+        }
+    }
+
+    fn holder(&mut self) -> Holder {
+        let (session, request) = (self.session(), self.request());
+        let group = match self.0.below(4) {
+            0 => Group::Request(session, request),
+            1 => Group::Session(session),
+            2 => Group::Shared,
+            _ => Group::Named(self.bytes().into()),
+        };
+        Holder {
+            session,
+            request,
+            group,
+            token: self.token(),
+            asked: self.wall(),
+            owner: self.info().owner,
+            note: self.option(|random| random.bytes().into()),
+            edition: self.number() as u32,
         }
     }
 

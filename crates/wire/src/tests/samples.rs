@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use conclave_protocol::Wall;
 use conclave_protocol::id::{
-    ClientId, ConnNo, GrantNo, Incarnation, Name, NodeId, RequestNo, SessionId, Token,
+    ClientId, ConnNo, GrantNo, Incarnation, Name, NodeId, RequestNo, SessionId, Token, WatchNo,
 };
 use conclave_protocol::lock::{
-    Ask, Bond, Carried, Claim, ConfigId, Entered, Finished, GrantRef, Handle, Message, Mode,
-    NotNow, Priority, Record, Recovered, Refusal, Resume, SessionInfo, Snapshot, StoredGrant,
-    Travel,
+    Ask, Bond, Carried, Claim, ConfigId, Entered, Finished, GrantRef, Group, Handle, Holder,
+    Message, Mode, NotNow, Priority, Record, Recovered, Refusal, Report, Resume, SessionInfo,
+    Sight, Snapshot, StoredGrant, Travel, Watch,
 };
 
 use crate::cluster::Facts;
@@ -72,7 +72,60 @@ fn entered(note: Option<&[u8]>) -> Entered {
         grant: grant(),
         token: Token(CLOCK.0 + 1),
         note: note.map(Into::into),
+        edition: 0,
     }
+}
+
+fn seen(sight: Sight) -> Message {
+    let (watch, sight) = (WatchNo(7), Box::new(sight));
+    Message::Seen { watch, sight }
+}
+
+/// What watchers and nodes say.
+fn of_watches() -> Vec<(&'static str, Message)> {
+    let watch = WatchNo(7);
+    let holder = |group, note: Option<&[u8]>| Holder {
+        session: SESSION,
+        request: RequestNo(300),
+        group,
+        token: Token(CLOCK.0 + 1),
+        asked: CLOCK,
+        owner: "héctor@host:42".into(),
+        note: note.map(Into::into),
+        edition: 2,
+    };
+    let report = Report {
+        name: Name::new("jobs/nightly"),
+        holders: vec![
+            holder(Group::Request(SESSION, RequestNo(300)), Some(b"host:80")),
+            holder(Group::Session(SESSION), Some(b"")),
+            holder(Group::Shared, None),
+            holder(Group::Named([0xff, 0].into()), None),
+        ],
+        more: 3,
+        waiting: 70_000,
+    };
+    let mut edited = entered(Some(b"note"));
+    edited.edition = 4;
+    let name = Watch::Name(Name::new("jobs/nightly"));
+    let prefix = Watch::Prefix(b"jobs/".as_slice().into());
+    vec![
+        ("entered-edited", Message::Entered(Box::new(edited))),
+        ("watch", Message::Watch { watch, what: name }),
+        (
+            "watch-prefix",
+            Message::Watch {
+                watch,
+                what: prefix,
+            },
+        ),
+        ("unwatch", Message::Unwatch { watch }),
+        ("seen", seen(Sight::State(report))),
+        ("seen-begin", seen(Sight::Begin)),
+        ("seen-synced", seen(Sight::Synced)),
+        ("seen-refused", seen(Sight::Refused(Refusal::WatchLimit))),
+        ("watched", Message::Watched(grant())),
+    ]
 }
 
 fn config() -> ConfigId {
@@ -182,6 +235,7 @@ pub(super) fn messages() -> Vec<(&'static str, Message)> {
         "refused",
         Message::Refused(Refusal::StaleConfig { node: config() }),
     ));
+    all.extend(of_watches());
     all
 }
 
@@ -319,7 +373,7 @@ fn recovered() -> Recovered {
 }
 
 /// Every refusal.
-pub(super) fn refusals() -> [(&'static str, Refusal); 18] {
+pub(super) fn refusals() -> [(&'static str, Refusal); 19] {
     let (max, min) = (Duration::from_mins(1), Duration::from_millis(100));
     [
         ("denied-queue-full", Refusal::QueueFull),
@@ -346,6 +400,7 @@ pub(super) fn refusals() -> [(&'static str, Refusal); 18] {
         ("denied-unfit", Refusal::Unfit),
         ("denied-not-permitted", Refusal::NotPermitted),
         ("denied-revoked", Refusal::Revoked),
+        ("denied-watch-limit", Refusal::WatchLimit),
     ]
 }
 

@@ -16,6 +16,7 @@ use tokio::task::LocalSet;
 use super::layout::{Layout, Wish};
 use super::members::Members;
 use super::settings::LogFormat;
+use super::shape::Shape;
 use super::signals::{Stops, code_of_signal};
 use super::{logs, runtime, up};
 use crate::cli::Failure;
@@ -95,10 +96,10 @@ impl Demo {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         logs::start("error", LogFormat::Text)?;
         let wish = Wish {
-            nodes: Some(NODES),
-            quorum: None,
-            groups: Vec::new(),
-            restart: None,
+            shape: Shape {
+                nodes: Some(NODES),
+                ..Shape::default()
+            },
             times: Times {
                 ttl_max: Some(Span(TTL)),
                 ..Times::default()

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockClient;
-use super::request::Phase;
+use super::request::{Phase, Requester};
 use crate::id::{GrantNo, NodeId, RequestNo, SessionId, Token};
-use crate::lock::api::{ClientEffects, ClientEvent, Ended};
+use crate::lock::api::{ClientEffects, Ended};
 use crate::lock::message::{GrantRef, Message, Refusal};
 use crate::lock::plant::Plant;
 
@@ -43,10 +43,11 @@ impl LockClient {
         request.told_to_wait = true;
         if position > request.position {
             request.position = position;
-            out.events.push(ClientEvent::Position(key, position));
+            self.tell_position(key, position, out);
         }
-        if request.attempt && request.token().is_none() {
-            self.fail(key, Ended::Busy, out);
+        let tries = |request: &Requester| request.attempt && request.token().is_none();
+        if self.requests.get(place).is_some_and(tries) {
+            self.fail_one(place, Ended::Busy, out);
         } else if self.config.rules.has(Plant::FailedRule) {
             self.yield_deferred(place, out);
         }
@@ -119,6 +120,11 @@ impl LockClient {
             return;
         }
         held.inquired = true;
+        if trying && request.attempt {
+            // A better request is in the way, and after a yield nobody would say so again.
+            self.fail_one(place, Ended::Busy, out);
+            return;
+        }
         if trying && !defers || inside && rules.has(Plant::YieldInside) {
             self.give_back(place, node, grant.grant, out);
         }
@@ -236,8 +242,7 @@ impl LockClient {
             return;
         };
         if why == Refusal::Finished {
-            let key = request.key;
-            self.fail(key, Ended::NotHeld, out);
+            self.fail_one(place, Ended::NotHeld, out);
             return;
         }
         if why == Refusal::Revoked {
@@ -305,9 +310,8 @@ impl LockClient {
             return;
         };
         request.restarts += 1;
-        let key = request.key;
         if request.restarts > RESTARTS_MAX {
-            self.fail(key, Ended::Refused(why), out);
+            self.fail_one(place, Ended::Refused(why), out);
             return;
         }
         let avoid_until = self.now.mono + self.config.times.reconnect_max;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::request::Phase;
 use super::{LockClient, Timer};
-use crate::id::{ConnNo, Incarnation, NodeId, RequestNo, SessionId, Token};
+use crate::id::{ConnNo, Incarnation, Key, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{ClientEffects, ClientEvent};
 use crate::lock::canon::{Canon, whole};
 use crate::lock::message::{
@@ -36,6 +36,8 @@ pub(super) struct Link {
     hello: Instant,
     /// When the last heartbeat that was answered was sent: freshness counts from here.
     pub(super) base: Option<Instant>,
+    /// When anything came last on this connection.
+    heard: Instant,
     /// Heartbeats without an answer, on this connection.
     beats: VecDeque<(u64, Instant)>,
     last_beat: u64,
@@ -52,6 +54,8 @@ pub(super) struct Link {
     done: VecDeque<(u64, Finished)>,
     /// How often each request stands there: thousands may leave a node at once.
     left: BTreeMap<Ref, u32>,
+    /// Watches that are kept here, or will be once the connection is open.
+    pub(super) watches: BTreeSet<Key>,
     /// What is said once the connection is open.
     outbox: Vec<Message>,
     pub(super) rtt: Duration,
@@ -71,6 +75,7 @@ impl Link {
             incarnation: Incarnation(0),
             hello: Instant::ZERO,
             base: None,
+            heard: Instant::ZERO,
             beats: VecDeque::new(),
             last_beat: 0,
             next_beat: Instant::FAR,
@@ -80,6 +85,7 @@ impl Link {
             to_note: BTreeSet::new(),
             done: VecDeque::new(),
             left: BTreeMap::new(),
+            watches: BTreeSet::new(),
             outbox: Vec::new(),
             rtt: Duration::ZERO,
             suspect: false,
@@ -210,12 +216,14 @@ impl LockClient {
 
     /// Whether a message of this connection counts; if so the node is no longer suspected.
     pub(super) fn hears(&mut self, node: NodeId, conn: ConnNo) -> bool {
+        let now = self.now.mono;
         let Some(link) = self.link_mut(node) else {
             return false;
         };
         if link.conn != conn || link.state != LinkState::Open {
             return false;
         }
+        link.heard = now;
         if std::mem::take(&mut link.suspect) && !self.avoided(node) {
             self.troubled.remove(&node);
         }
@@ -232,6 +240,7 @@ impl LockClient {
         }
         link.state = LinkState::Open;
         link.hello = now;
+        link.heard = Instant::ZERO;
         link.draining = false;
         link.beats.clear();
         let hello = Message::Hello {
@@ -247,7 +256,25 @@ impl LockClient {
         for message in outbox.into_iter().flatten() {
             out.send(node, message);
         }
+        self.watch_again(node, out);
+        self.note_again(node);
         self.send_beat(node, out);
+    }
+
+    /// A note may have been lost with the old connection, or with the node's memory.
+    fn note_again(&mut self, node: NodeId) {
+        let Some(link) = self.link(node) else { return };
+        let noted = |reference: &&Ref| {
+            let place = self.by_ref.get(*reference).copied();
+            let request = place.and_then(|place| self.requests.get(place));
+            request.is_some_and(|request| {
+                request.note.is_some() && matches!(request.phase, Phase::Inside(_))
+            })
+        };
+        let noted: Vec<Ref> = link.requests.iter().filter(noted).copied().collect();
+        if let Some(link) = self.link_mut(node) {
+            link.to_note.extend(noted);
+        }
     }
 
     /// Says what this client has at a node, in parts.
@@ -392,10 +419,21 @@ impl LockClient {
         }
     }
 
+    /// Whether a node is at work: answers to others came within the time that an answer takes.
+    /// What was asked of it meanwhile waits its turn there.
+    pub(super) fn is_busy(&self, node: NodeId) -> bool {
+        let delay = self.hedge_delay(std::iter::once(node));
+        let link = self.link(node).filter(|link| link.is_open());
+        link.is_some_and(|link| link.heard + delay > self.now.mono)
+    }
+
     /// Whether there is a reason to be connected.
     fn wanted(&self, node: NodeId) -> bool {
         self.link(node).is_some_and(|link| {
-            !link.requests.is_empty() || !link.done.is_empty() || !link.outbox.is_empty()
+            !link.requests.is_empty()
+                || !link.done.is_empty()
+                || !link.outbox.is_empty()
+                || !link.watches.is_empty()
         })
     }
 
@@ -427,6 +465,7 @@ impl LockClient {
                 self.look_elsewhere(place, out);
             }
         }
+        self.watch_elsewhere(node, out);
     }
 
     pub(super) fn refused(&mut self, node: NodeId, why: Refusal, out: &mut ClientEffects) {
@@ -554,6 +593,7 @@ impl LockClient {
             },
             token,
             note: request.note.clone(),
+            edition: request.edition,
         })
     }
 
@@ -594,6 +634,7 @@ impl LockClient {
         for grant in noted {
             self.noted(node, *grant, out);
         }
+        self.tidy_moves();
         self.freshened(node, out);
         self.depart_through(node, out);
     }
@@ -631,7 +672,8 @@ impl LockClient {
                 link.state = LinkState::Idle;
                 // Whoever is at work wants to know when a node is back: as long as it is taken
                 // for dead, this client meets others at the wrong first quorum.
-                if self.wanted(node) || self.live() > 0 && self.avoided(node) {
+                let at_work = self.live() > 0 || self.watches() > 0;
+                if self.wanted(node) || at_work && self.avoided(node) {
                     self.connect(node, out);
                 }
             }
@@ -651,7 +693,10 @@ impl LockClient {
                     out.events.push(ClientEvent::Disconnect(node, conn));
                     self.lose_link(node, out);
                 } else if link.next_beat <= now {
-                    let silent = oldest.is_some_and(|sent| sent < now) && !link.suspect;
+                    // A node that answers other things is busy, not dead.
+                    let heard = link.heard;
+                    let silent = oldest.is_some_and(|sent| sent < now && heard <= sent);
+                    let silent = silent && !link.suspect;
                     self.send_beat(node, out);
                     if silent {
                         self.suspect(node, out);

@@ -18,10 +18,13 @@ mod handles;
 mod hold;
 mod jobs;
 mod link;
+mod moves;
 mod request;
 mod revoked;
 mod serial;
+mod sight;
 mod upkeep;
+mod watch;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -38,8 +41,9 @@ use crate::machine::Machine;
 use crate::table::{Slab, Table};
 use crate::time::{Instant, Now, Wake, Wall};
 
-use jobs::Job;
+use jobs::{Job, Want};
 use link::Link;
+use moves::Moves;
 use request::Requester;
 
 /// All requesters of one client process, with its sessions and its connections to the nodes.
@@ -60,10 +64,12 @@ pub struct LockClient {
     requests: Slab<Requester>,
     by_ref: Table<(SessionId, RequestNo), u32>,
     jobs: Table<Key, Job>,
+    watches: BTreeMap<Key, watch::Watching>,
     /// First quorums by the seed of the lock's name and the mode's family.
     picks: Table<(u64, usize), Arc<[NodeId]>>,
     /// Requests that wait for a first word from any node.
     starting: Vec<u32>,
+    moves: Moves,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     last_request: RequestNo,
     last_serial: u64,
@@ -74,6 +80,7 @@ enum Timer {
     Link(NodeId),
     /// A requester's place and serial number.
     Request(u32, u64),
+    Watch(Key),
 }
 
 impl LockClient {
@@ -92,7 +99,9 @@ impl LockClient {
             requests: Slab::default(),
             by_ref: Table::new(seed),
             jobs: Table::new(seed),
+            watches: BTreeMap::new(),
             picks: Table::new(seed),
+            moves: Moves::default(),
             starting: Vec::new(),
             timers: BinaryHeap::new(),
             last_request: RequestNo(0),
@@ -162,6 +171,7 @@ impl LockClient {
             match timer {
                 Timer::Link(node) => self.link_timer(node, out),
                 Timer::Request(place, serial) => self.request_timer(place, serial, out),
+                Timer::Watch(key) => self.watch_timer(key, out),
             }
         }
     }
@@ -214,6 +224,8 @@ impl LockClient {
             Message::Refused(why) => self.refused(node, why, out),
             Message::Draining => self.draining(node, out),
             Message::Revoked(session) => self.revoked(node, session, out),
+            Message::Seen { watch, sight } => self.seen(node, watch, *sight, out),
+            Message::Watched(grant) => self.watched(node, grant, out),
             // The rest is said by clients, not to them.
             _ => {}
         }
@@ -237,10 +249,12 @@ impl Machine for LockClient {
             ClientInput::Closed(node, conn) => self.closed(node, conn, out),
             ClientInput::Receive(node, conn, message) => self.receive(node, conn, message, out),
             ClientInput::Wake => self.wake(out),
-            ClientInput::Acquire(key, wish) => self.acquire(key, vec![wish], false, out),
-            ClientInput::AcquireAll(key, wishes) => self.acquire(key, wishes, true, out),
+            ClientInput::Acquire(key, wish) => self.acquire(key, vec![wish], Want::One, out),
+            ClientInput::AcquireAll(key, wishes) => self.acquire(key, wishes, Want::All, out),
+            ClientInput::AcquireAny(key, wishes) => self.acquire(key, wishes, Want::Any, out),
             ClientInput::Cancel(key) => self.cancel(key, out),
             ClientInput::Release(key) => self.release(key, out),
+            ClientInput::Watch(key, what) => self.watch(key, what, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
             ClientInput::Keep(key, handle, principal) => self.keep(key, &handle, principal, out),
             ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
@@ -249,6 +263,7 @@ impl Machine for LockClient {
                 self.finish_handle(key, &handle, all, out);
             }
         }
+        self.go_on_moving(out);
     }
 
     fn next_wake(&self) -> Option<Wake> {
@@ -256,6 +271,7 @@ impl Machine for LockClient {
         let reason = match timer {
             Timer::Link(_) => "connection",
             Timer::Request(..) => "request",
+            Timer::Watch(_) => "watch",
         };
         Some(Wake { at: *at, reason })
     }

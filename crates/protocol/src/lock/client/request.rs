@@ -21,6 +21,10 @@ pub(super) struct Requester {
     pub(super) ask: Arc<Ask>,
     pub(super) info: SessionInfo,
     pub(super) note: Option<Arc<[u8]>>,
+    /// How often the note was changed.
+    pub(super) edition: u32,
+    /// Whether somebody waits to read that it entered.
+    pub(super) watched: bool,
     pub(super) phase: Phase,
     /// The nodes asked, in order of their ids.
     pub(super) members: Vec<Member>,
@@ -290,6 +294,8 @@ impl LockClient {
             ask,
             info,
             note: wish.note,
+            edition: 0,
+            watched: false,
             phase,
             members: Vec::with_capacity(target.len()),
             hint: Token(0),
@@ -478,13 +484,12 @@ impl LockClient {
             return;
         }
         request.armed = None;
-        let key = request.key;
         let outside = matches!(
             request.phase,
             Phase::Starting | Phase::Trying | Phase::Raising { .. }
         );
         if outside && request.deadline.is_some_and(|deadline| deadline <= now) {
-            self.fail(key, Ended::TimedOut, out);
+            self.fail_one(place, Ended::TimedOut, out);
             return;
         }
         if matches!(request.phase, Phase::Inside(_)) {
@@ -544,14 +549,20 @@ impl LockClient {
             return;
         }
         let silent = request.members.iter().filter(|member| !member.answered);
-        let silent: Vec<NodeId> = silent.map(|member| member.node).collect();
+        let silent: Vec<(NodeId, Instant)> =
+            silent.map(|member| (member.node, member.asked)).collect();
         let due = |member: &&Member| member.retry.is_some_and(|retry| retry <= now);
         let again = request.members.iter().filter(due);
         let again: Vec<NodeId> = again.map(|member| member.node).collect();
         for node in again {
             self.ask_node(place, node, out);
         }
-        for node in silent {
+        let patience = self.config.times.link_ttl;
+        for (node, asked) in silent {
+            // With much asked of it at once, its answers take their time.
+            if asked + patience > now && self.is_busy(node) {
+                continue;
+            }
             if let Some(link) = self.link_mut(node) {
                 link.suspect = true;
                 self.troubled.insert(node);
@@ -594,9 +605,8 @@ impl LockClient {
         });
         let known = |node: &usize| request.member(NodeId::at(*node)).is_some();
         let new: Vec<usize> = quorum.iter().filter(|node| !known(node)).collect();
-        let key = request.key;
         if !reachable && let Some(why) = refusal {
-            self.fail(key, Ended::Refused(why), out);
+            self.fail_one(place, Ended::Refused(why), out);
             return;
         }
         for node in new {

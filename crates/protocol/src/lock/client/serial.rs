@@ -181,10 +181,7 @@ impl LockClient {
 
     /// A member refused the request: there is no way around it.
     pub(super) fn travel_denied(&mut self, place: u32, why: Refusal, out: &mut ClientEffects) {
-        if let Some(request) = self.requests.get(place) {
-            let key = request.key;
-            self.fail(key, Ended::Refused(why), out);
-        }
+        self.fail_one(place, Ended::Refused(why), out);
     }
 
     /// A node speaks of a request that is over, and that it was told is over: it has forgotten,

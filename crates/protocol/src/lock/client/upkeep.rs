@@ -8,7 +8,7 @@ use crate::id::Key;
 impl LockClient {
     /// Whether anything that was asked by this key goes on.
     pub fn knows(&self, key: Key) -> bool {
-        self.jobs.get(&key).is_some()
+        self.jobs.get(&key).is_some() || self.watches.contains_key(&key)
     }
 
     /// Forgets the timers at the front that would find nothing to do, so that
@@ -23,6 +23,7 @@ impl LockClient {
                     let request = request.filter(|request| request.serial == serial);
                     request.map(|request| request.armed)
                 }
+                Timer::Watch(key) => self.watch_armed(key),
             };
             // Armed for later: the timer of that time is in the heap too.
             let stale = armed.is_none_or(|armed| armed.is_some_and(|armed| armed > at));

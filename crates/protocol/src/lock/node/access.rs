@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use super::LockNode;
 use crate::id::{LinkId, Name, RequestNo, SessionId};
-use crate::lock::access::{Action, Who};
+use crate::lock::access::{Access, Action, Who};
 use crate::lock::api::{End, NodeEffects, NodeEvent};
 use crate::lock::message::{Message, Refusal};
 use crate::lock::mode::Ask;
 use crate::lock::plant::Plant;
+use crate::lock::watch::Watch;
 use crate::time::Instant;
 
 impl LockNode {
@@ -72,6 +73,19 @@ impl LockNode {
     fn bound(&self, peer: u32) -> Option<&Arc<str>> {
         let who = self.peers.get(peer)?.who.as_ref()?;
         (!who.gateway).then_some(&who.principal)
+    }
+
+    /// Whether a connection may watch: it must be allowed to read all that it would see. A gateway
+    /// looks for itself whether its caller is.
+    pub(super) fn may_watch(&self, peer: u32, what: &Watch) -> bool {
+        let bound = self.bound(peer);
+        bound.is_none_or(|who| self.access.may(who, Action::Read, what.bytes()))
+    }
+
+    /// From now on these rules count.
+    pub(super) fn set_access(&mut self, access: Arc<Access>, out: &mut NodeEffects) {
+        self.access = access;
+        self.end_barred_watches(out);
     }
 
     /// In whose name a session asks that this connection announces.

@@ -79,6 +79,7 @@ impl LockNode {
                 self.persist(Record::GrantEnded(id, request), out);
             }
         }
+        self.touch(lock);
         let peer = entry.peer;
         if self.config.observe {
             out.events.push(NodeEvent::Ended {

@@ -150,6 +150,7 @@ impl LockNode {
         let kept = self.locks.get_mut(lock).expect("invariant: just found");
         kept.idle = 0;
         kept.arbiter.insert(entry);
+        self.touch(lock);
         lock
     }
 
@@ -226,6 +227,7 @@ impl LockNode {
                 .expect("invariant: just found");
             kept.arbiter
                 .insert(Entry::new(old.ask, old.hint, true, peer));
+            self.touch(lock);
             self.schedule(lock, false, out);
         }
         let lock = self
@@ -360,7 +362,7 @@ impl LockNode {
             return;
         }
         let reserve = self.reserve();
-        let rules = self.config.rules;
+        let (rules, now) = (self.config.rules, self.now.mono);
         let serving = matches!(self.state, State::Serving | State::Draining);
         let mut steps = std::mem::take(&mut self.steps);
         let Some(kept) = self.locks.get_mut(lock) else {
@@ -375,6 +377,7 @@ impl LockNode {
                 reserve,
                 last: &mut self.last_grant,
                 steps: &mut steps,
+                now,
                 removed,
             };
             kept.arbiter.schedule(&mut scope);
@@ -408,12 +411,17 @@ impl LockNode {
                     named: Token(0),
                     inquired: false,
                     entered: false,
+                    since: self.now.mono,
                 };
                 self.store(&ask, out);
                 if travels {
                     self.pass_on_ask(&ask, out);
                 } else {
                     self.say_locked(peer, &ask, &grant, out);
+                }
+                if self.is_watched(&ask.name) {
+                    let grant = reference(&ask, number);
+                    self.send(peer, Message::Watched(grant), out);
                 }
                 if self.config.observe {
                     out.events.push(NodeEvent::Granted {

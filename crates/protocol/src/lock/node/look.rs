@@ -1,10 +1,11 @@
 //! What people may read about a node, in bounded pages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{LockNode, State};
+use super::{LockNode, Session, State};
 use crate::id::{Name, RequestNo, SessionId};
-use crate::lock::api::{Label, LockView, SessionView};
+use crate::lock::api::{Label, LockView, Reason, SessionView};
 use crate::time::Instant;
 
 /// The most places that one page looks at.
@@ -74,9 +75,6 @@ impl LockNode {
             if !reader.is_none_or(shown) {
                 continue;
             }
-            let peer = self.peers.get(session.peer);
-            let by_link = peer.filter(|_| !session.detached).map(|peer| peer.renewed);
-            let renewed = by_link.map_or(session.renewed, |at| at.max(session.renewed));
             page.push(SessionView {
                 session: session.id,
                 owner: session.owner.clone(),
@@ -85,10 +83,53 @@ impl LockNode {
                 ttl: session.ttl,
                 detached: session.detached,
                 requests: session.requests.len(),
-                age: now.since(renewed),
+                age: now.since(self.renewed(session)),
             });
         }
         (page, None)
+    }
+
+    /// How long it grants nothing yet, if it pauses or recovers.
+    pub fn pauses_for(&self, now: Instant) -> Option<Duration> {
+        match &self.state {
+            State::Pausing { until } => Some(until.since(now)),
+            State::Recovering(_) => Some(self.retry()),
+            _ => None,
+        }
+    }
+
+    /// The requests for a lock, best first, with why each waits and since when each is granted.
+    pub fn reasons(&self, name: &Name, now: Instant) -> Vec<Reason> {
+        let place = self.by_name.get(name).copied();
+        let Some(lock) = place.and_then(|place| self.locks.get(place)) else {
+            return Vec::new();
+        };
+        let whys = lock.arbiter.whys(&lock.policy);
+        let entries = lock.arbiter.entries().iter().zip(whys);
+        entries
+            .take(ENTRIES_MAX)
+            .map(|(entry, why)| Reason {
+                session: entry.ask.session,
+                request: entry.ask.request,
+                why,
+                granted: entry.grant.as_ref().map(|grant| now.since(grant.since)),
+                expires: self.expires(entry.ask.session, now),
+            })
+            .collect()
+    }
+
+    /// When a session ends if it is not renewed.
+    fn expires(&self, session: SessionId, now: Instant) -> Option<Duration> {
+        let place = self.by_session.get(&session).copied()?;
+        let session = self.sessions.get(place)?;
+        Some((self.renewed(session) + session.ttl).since(now))
+    }
+
+    /// When a session was renewed: by its client's heartbeats or by its handle.
+    fn renewed(&self, session: &Session) -> Instant {
+        let peer = self.peers.get(session.peer);
+        let by_link = peer.filter(|_| !session.detached).map(|peer| peer.renewed);
+        by_link.map_or(session.renewed, |at| at.max(session.renewed))
     }
 
     /// Who made a request, and what its holder wants others to read.

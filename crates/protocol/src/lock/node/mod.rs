@@ -24,6 +24,7 @@ mod serial;
 mod sessions;
 mod start;
 mod tokens;
+mod watch;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -90,6 +91,7 @@ pub struct LockNode {
     steps: Vec<Step>,
     /// Locks to be scheduled when the present step has seen everything it brings.
     deferred: Option<Vec<u32>>,
+    watchers: watch::Watchers,
 }
 
 /// Whether a node grants.
@@ -137,6 +139,8 @@ struct Peer {
     /// Messages to it wait until this many records are on disk.
     hold: u64,
     timer: Option<Instant>,
+    /// What it watches.
+    lookout: Option<Box<watch::Lookout>>,
 }
 
 #[derive(Clone, Debug)]
@@ -176,6 +180,7 @@ enum Timer {
     Node,
     Peer(ClientId),
     Session(SessionId),
+    Watch(ClientId),
 }
 
 impl LockNode {
@@ -274,6 +279,7 @@ impl LockNode {
                 Timer::Node => self.node_timer(out),
                 Timer::Peer(client) => self.peer_timer(client, out),
                 Timer::Session(session) => self.session_timer(session, out),
+                Timer::Watch(client) => self.watch_timer(client),
             }
         }
         self.schedule_deferred(out);
@@ -335,6 +341,8 @@ impl LockNode {
                 request,
                 token,
             } => self.finish(peer, session, request, token, out),
+            Message::Watch { watch, what } => self.watch(peer, watch, what, out),
+            Message::Unwatch { watch } => self.unwatch(peer, watch),
             // The rest is said by nodes, not to them.
             _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
         }
@@ -391,9 +399,10 @@ impl Machine for LockNode {
             NodeInput::Stop => self.stop(out),
             NodeInput::Expire(session) => self.expire_now(session, out),
             NodeInput::Opened(link, who) => self.arrives(link, who),
-            NodeInput::Access(access) => self.access = access,
+            NodeInput::Access(access) => self.set_access(access, out),
             NodeInput::Revoke { session, by, force } => self.revoke(session, by, force, out),
         }
+        self.tell_watchers(out);
     }
 
     fn next_wake(&self) -> Option<Wake> {
@@ -405,6 +414,7 @@ impl Machine for LockNode {
             Timer::Node => "node",
             Timer::Peer(_) => "connection lease",
             Timer::Session(_) => "session",
+            Timer::Watch(_) => "watch",
         };
         Some(Wake { at: *at, reason })
     }

@@ -195,6 +195,7 @@ impl LockNode {
             named: token,
             inquired: false,
             entered: true,
+            since: self.now.mono,
         });
         self.insert(session, entry);
         if let Some(kept) = self.sessions.get_mut(session) {

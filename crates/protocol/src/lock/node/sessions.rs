@@ -107,6 +107,7 @@ impl LockNode {
             requests: 0,
             hold: 0,
             timer: None,
+            lookout: None,
         });
         self.clients.insert(id, place);
         place
@@ -134,7 +135,9 @@ impl LockNode {
         };
         peer.link = None;
         peer.partial = None;
-        for session in std::mem::take(&mut peer.loose) {
+        let loose = std::mem::take(&mut peer.loose);
+        self.unwatch_all(place);
+        for session in loose {
             self.close_session(session);
         }
         let waiting = self.requests_of(place, |entry| entry.grant.is_none());

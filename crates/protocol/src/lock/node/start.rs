@@ -98,6 +98,7 @@ impl LockNode {
             disk: Disk::new(config.restart, stored.ceiling, longest),
             steps: Vec::new(),
             deferred: None,
+            watchers: super::watch::Watchers::default(),
             config,
         };
         match start {
@@ -188,6 +189,7 @@ impl LockNode {
             named: stored.named,
             inquired: false,
             entered: stored.entered,
+            since: self.now.mono,
         });
         if let Some(kept) = self.sessions.get_mut(session) {
             kept.entered |= stored.entered;

@@ -38,7 +38,12 @@ impl LockNode {
 
     /// Applies a holder's notice; `true` if it was.
     pub(super) fn entered(&mut self, peer: u32, entered: Entered, out: &mut NodeEffects) -> bool {
-        let Entered { grant, token, note } = entered;
+        let Entered {
+            grant,
+            token,
+            note,
+            edition,
+        } = entered;
         let (session, request) = (grant.session, grant.request);
         if note
             .as_ref()
@@ -63,15 +68,19 @@ impl LockNode {
         // The token is final unless the holder raises it: nothing above it will be used.
         held.limit = if lowers { token } else { held.named };
         let first = !std::mem::replace(&mut held.entered, true);
-        if note.is_some() {
+        // Of notes that come late the newest stays.
+        if note.is_some() && edition >= entry.edition {
             entry.note = note;
+            entry.edition = edition;
         }
         let session = self.sessions.get_mut(place).expect("invariant: just found");
+        let lock = session.requests.get(&request).copied();
         if session.detached {
             session.entered = true;
             session.renewed = now;
             self.arm_session(place);
         }
+        lock.into_iter().for_each(|lock| self.touch(lock));
         self.store(&ask, out);
         if first {
             let entered = NodeEvent::Entered {
@@ -115,11 +124,15 @@ impl LockNode {
         if lowers {
             held.limit = token;
         }
-        held.entered = true;
+        let first = !std::mem::replace(&mut held.entered, true);
         let session = self.sessions.get_mut(place).expect("invariant: just found");
         session.entered = true;
         session.renewed = now;
+        let lock = session.requests.get(&grant.request).copied();
         self.arm_session(place);
+        lock.into_iter()
+            .filter(|_| first)
+            .for_each(|lock| self.touch(lock));
         self.store(&ask, out);
         self.send(peer, Message::Kept(grant), out);
     }

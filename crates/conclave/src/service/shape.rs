@@ -1,0 +1,132 @@
+//! What a cluster on this machine shall be, as flags: `up`, `chaos run` and `bench` share them.
+
+use clap::Args;
+use conclave_wire::cluster::{PolicyText, ProtocolText, RestartText};
+
+use super::up::Restart;
+use crate::cli::Failure;
+
+/// How many nodes there are if neither a flag nor the quorum system says.
+const NODES: u32 = 5;
+
+/// The nodes of a cluster, its quorum system, and its policies.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Shape {
+    /// How many nodes; without it as many as the quorum system says, else 5
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) nodes: Option<u32>,
+    /// The quorum system; majority without it
+    #[arg(long, value_name = "SYSTEM")]
+    pub(crate) quorum: Option<String>,
+    /// The groups that own the cartels of a group system, in order
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) groups: Vec<String>,
+    /// What nodes keep on disk; pause without it
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) restart: Option<Restart>,
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    #[arg(
+        help = "A policy for names that begin with a prefix, as PREFIX:KEY=VALUE,…; may be \
+        repeated. Keys: protocol (parallel or serial), max_inside, max_bypass"
+    )]
+    pub(crate) policy: Vec<PolicyText>,
+}
+
+impl Shape {
+    /// What nodes keep on disk, as the cluster file says it.
+    pub(crate) fn restart(&self) -> Option<RestartText> {
+        self.restart.map(RestartText::from)
+    }
+
+    /// How many nodes the cluster has.
+    pub(crate) fn size(&self) -> Result<u32, Failure> {
+        size(self.nodes, self.quorum.as_deref())
+    }
+
+    /// The quorum system's text form.
+    pub(crate) fn system(&self) -> String {
+        self.quorum.clone().unwrap_or_else(|| "majority".to_owned())
+    }
+}
+
+/// How many nodes a cluster has: what was asked for, else what the quorum system says.
+pub(crate) fn size(nodes: Option<u32>, quorum: Option<&str>) -> Result<u32, Failure> {
+    if let Some(nodes) = nodes {
+        return Ok(nodes);
+    }
+    let Some(quorum) = quorum else {
+        return Ok(NODES);
+    };
+    let spec = conclave_quorum::text::parse(quorum)
+        .map_err(|error| Failure::Input(format!("--quorum: {error}")))?;
+    let no_files = |_: &str| Err("write the system out".to_owned());
+    let own = conclave_quorum::build::build(&spec, None, &no_files);
+    let own = own.map(|built| built.system.nodes());
+    Ok(own.map_or(NODES, |nodes| u32::try_from(nodes).unwrap_or(u32::MAX)))
+}
+
+/// A policy as it is written on the command line.
+fn policy(text: &str) -> Result<PolicyText, String> {
+    let form = "write PREFIX:KEY=VALUE,…, as in 'jobs/:protocol=serial'";
+    // A prefix may have colons of its own, keys and values have none.
+    let (prefix, settings) = text.rsplit_once(':').ok_or(form)?;
+    let mut policy = PolicyText {
+        prefix: prefix.to_owned(),
+        max_inside: None,
+        max_bypass: None,
+        protocol: None,
+    };
+    for setting in settings.split(',') {
+        let (key, value) = setting.split_once('=').ok_or(form)?;
+        let number = || {
+            let number = value.trim().parse();
+            number.map_err(|_| format!("'{value}' is no number for {key}"))
+        };
+        match key.trim() {
+            "max_inside" => policy.max_inside = Some(number()?),
+            "max_bypass" => policy.max_bypass = Some(number()?),
+            "protocol" => {
+                policy.protocol = Some(match value.trim() {
+                    "serial" => ProtocolText::Serial,
+                    "parallel" => ProtocolText::Parallel,
+                    other => return Err(format!("'{other}' is not parallel or serial")),
+                });
+            }
+            other => {
+                return Err(format!(
+                    "'{other}' is not one of protocol, max_inside and max_bypass; {form}"
+                ));
+            }
+        }
+    }
+    Ok(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_taken_as_people_write_them() {
+        let serial = policy("a:b/:protocol=serial,max_bypass=0").unwrap();
+        assert_eq!(serial.prefix, "a:b/");
+        assert_eq!(serial.protocol, Some(ProtocolText::Serial));
+        assert_eq!(serial.max_bypass, Some(0));
+        assert_eq!(serial.max_inside, None);
+        assert_eq!(policy(":max_inside=2").unwrap().prefix, "");
+        for text in ["", "a", "a:", "a:x=1", "a:max_inside=x", "a:protocol=both"] {
+            assert!(policy(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_system_that_says_its_size_decides() {
+        assert_eq!(size(None, None).unwrap(), 5);
+        assert_eq!(size(None, Some("majority")).unwrap(), 5);
+        assert_eq!(size(None, Some("billiard(12)")).unwrap(), 12);
+        assert_eq!(size(None, Some("surficial(groups=2, n=4)")).unwrap(), 4);
+        assert_eq!(size(Some(7), Some("tree")).unwrap(), 7);
+        assert!(size(None, Some("nonsense(")).is_err());
+    }
+}
