@@ -180,7 +180,7 @@ impl Builder {
         self
     }
 
-    /// How it shows who it is.
+    /// How it shows who it is and whom it believes; plain TCP without it.
     #[must_use]
     pub fn security(mut self, security: Security) -> Self {
         self.security = security;

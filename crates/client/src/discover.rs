@@ -9,12 +9,11 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
-use crate::secure::Security;
+use crate::secure::{Connector, Security, Side, explain_below};
 
 /// The most bytes of a cluster's description.
 const BODY_MAX: usize = 4 << 20;
@@ -49,7 +48,8 @@ where
     discover_with(endpoints, &Security::default()).await
 }
 
-/// The same, and shows the endpoints who it is.
+/// The same, showing and believing what `security` says: with TLS it is `https://` that may be
+/// left out.
 pub async fn discover_with<I>(endpoints: I, security: &Security) -> Result<Cluster, DiscoverError>
 where
     I: IntoIterator,
@@ -61,7 +61,7 @@ where
             if !endpoint.is_empty() && asks.len() < ENDPOINTS_MAX {
                 let (endpoint, security) = (endpoint.to_owned(), security.clone());
                 asks.spawn(async move {
-                    let asked = tokio::time::timeout(PATIENCE, ask(&endpoint, &security)).await;
+                    let asked = tokio::time::timeout(PATIENCE, ask(&endpoint, security)).await;
                     let told = asked.unwrap_or_else(|_| Err("no answer in time".to_owned()));
                     (endpoint, told)
                 });
@@ -87,10 +87,8 @@ where
     Err(DiscoverError::NoAnswer(troubles))
 }
 
-async fn ask(endpoint: &str, security: &Security) -> Result<Cluster, String> {
-    let url = url(endpoint)?;
-    let client: Client<HttpConnector, Empty<Bytes>> =
-        Client::builder(TokioExecutor::new()).build_http();
+async fn ask(endpoint: &str, security: Security) -> Result<Cluster, String> {
+    let url = url(endpoint, security.tls().is_some())?;
     let mut request = Request::builder().uri(url);
     if let Some(bearer) = security.bearer() {
         let mut value = HeaderValue::from_str(&format!("Bearer {}", bearer.reveal()))
@@ -101,6 +99,8 @@ async fn ask(endpoint: &str, security: &Security) -> Result<Cluster, String> {
     let request = request
         .body(Empty::new())
         .map_err(|error| error.to_string())?;
+    let client: Client<Connector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).build(Connector(security));
     let response = client
         .request(request)
         .await
@@ -112,7 +112,11 @@ async fn ask(endpoint: &str, security: &Security) -> Result<Cluster, String> {
         return Err(STRANGER.to_owned());
     }
     if status != StatusCode::OK {
-        return Err(format!("it answered {status}; is this the API of a node?"));
+        let told = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
+        return Err(match told["error"]["message"].as_str() {
+            Some(why) => format!("it answered {status}: {}", why.escape_debug()),
+            None => format!("it answered {status}; is this the API of a node?"),
+        });
     }
     let cluster: Cluster = serde_json::from_slice(&body)
         .map_err(|error| format!("its answer is not a cluster ({error}); is this a node?"))?;
@@ -122,20 +126,24 @@ async fn ask(endpoint: &str, security: &Security) -> Result<Cluster, String> {
     Ok(cluster)
 }
 
-fn url(endpoint: &str) -> Result<Uri, String> {
-    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
-    if scheme != "http" {
+fn url(endpoint: &str, tls: bool) -> Result<Uri, String> {
+    let usual = if tls { "https" } else { "http" };
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or((usual, endpoint));
+    if scheme != "http" && scheme != "https" {
         return Err(format!(
-            "'{scheme}' is not spoken here; write http://host:port"
+            "'{scheme}' is not spoken here; write {usual}://host:port"
         ));
     }
     let rest = rest.trim_end_matches('/');
-    let url = format!("http://{rest}/v1/cluster").parse();
-    url.map_err(|error| format!("not a URL ({error}); write http://host:port"))
+    let url = format!("{scheme}://{rest}/v1/cluster").parse();
+    url.map_err(|error| format!("not a URL ({error}); write {usual}://host:port"))
 }
 
 /// An error with what lies below it: the outermost alone often says nothing.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = explain_below(error, Side::Node) {
+        return text;
+    }
     let mut text = error.to_string();
     let mut inner = error.source();
     while let Some(cause) = inner {
@@ -164,11 +172,19 @@ mod tests {
             "http://127.0.0.1:80",
             "http://127.0.0.1:80/",
         ] {
-            let url = url(endpoint).unwrap().to_string();
+            let url = url(endpoint, false).unwrap().to_string();
             assert_eq!(url, "http://127.0.0.1:80/v1/cluster");
         }
-        for endpoint in ["https://h:1", "h o s t", "http://"] {
-            assert!(url(endpoint).is_err(), "{endpoint}");
+        for (endpoint, tls) in [
+            ("h:1", true),
+            ("https://h:1/", true),
+            ("https://h:1", false),
+        ] {
+            let url = url(endpoint, tls).unwrap().to_string();
+            assert_eq!(url, "https://h:1/v1/cluster");
+        }
+        for endpoint in ["ftp://h:1", "h o s t", "http://"] {
+            assert!(url(endpoint, false).is_err(), "{endpoint}");
         }
     }
 }

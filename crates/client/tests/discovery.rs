@@ -65,7 +65,7 @@ async fn any_endpoint_tells_and_each_failure_is_named() {
         (&other, "not a cluster"),
         (&long, "length limit"),
         (&gone, "refused"),
-        ("https://h:1", "http://host:port"),
+        ("https://h:1", "give --ca"),
     ] {
         let at = text
             .find(endpoint)

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, chaos, check, quorum, service, sim};
+use crate::{bench, certs, chaos, check, quorum, service, sim};
 
 /// How a command that did not succeed ends.
 #[derive(Debug)]
@@ -76,7 +76,8 @@ enum Command {
     /// Run a whole cluster on this machine until Ctrl-C
     #[command(after_help = "Examples:\n  conclave up\n  \
         conclave up --nodes 3 --processes --data /tmp/three --json\n  \
-        conclave up --nodes 24 --quorum 'billiard(24)'\n\n\
+        conclave up --nodes 24 --quorum 'billiard(24)'\n  \
+        conclave up --tls\n\n\
         With --json the first line of standard output is, once all nodes are ready,\n  \
         {\"ready\":true,\"nodes\":[{\"id\":1,\"api\":…,\"peer\":…,\"pid\":…},…]}\n\
         and the second tells the data directory and how to start each node by hand.")]
@@ -186,6 +187,9 @@ enum Command {
     /// Answer with what comes, for the floor of a benchmark
     #[command(hide = true)]
     BenchEcho,
+    /// Make an authority and certificates for TLS, renew them, tell what they say
+    #[command(subcommand)]
+    Certs(certs::Command),
     /// Check a node file or a cluster file and tell what would run, and why
     #[command(after_help = "Examples:\n  conclave check-config node.toml\n  \
         conclave check-config cluster.toml --json\n  \
@@ -228,6 +232,7 @@ pub(crate) fn run() -> ExitCode {
     };
     let result = match cli.command {
         Command::Bench(bench) => bench.run(),
+        Command::Certs(command) => certs::run(&command),
         Command::Chaos(command) => chaos::run(&command),
         Command::ChaosClient(client) => client.run(),
         Command::BenchEcho => bench::serve_echo(),

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 mod bench;
+mod certs;
 mod chaos;
 mod check;
 mod cli;

@@ -24,12 +24,32 @@ pub mod who;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
+use conclave_client::Security;
+use conclave_client::secure::{Certified, Identity};
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
 use conclave_wire::handle::Key;
 use thiserror::Error;
 
 pub use node::Node;
+
+/// Whether this is a certificate that this node of the cluster can serve with; if not, what is
+/// wrong with it.
+pub fn fits_node(certified: Option<&Certified>, cluster: &str, id: u32) -> Result<(), String> {
+    let wanted = Certified {
+        cluster: cluster.to_owned(),
+        who: Identity::Node(id),
+    };
+    match certified {
+        Some(found) if *found == wanted => Ok(()),
+        Some(found) => Err(format!(
+            "the certificate is that of {found}, not of {wanted}"
+        )),
+        None => Err(format!(
+            "the certificate names no node or client of a cluster, and this is {wanted}"
+        )),
+    }
+}
 
 use crate::store::StoreError;
 
@@ -56,6 +76,8 @@ pub struct Options {
     pub access: Option<PathBuf>,
     /// Writes who was granted, lost and refused what to this file.
     pub audit: Option<PathBuf>,
+    /// How it shows who it is, and whom it believes; the default is plain TCP.
+    pub security: Security,
 }
 
 /// Why a node cannot start, and what to do.
@@ -82,6 +104,14 @@ pub enum StartError {
         id: u32,
         /// Where it answers.
         address: String,
+    },
+    /// The certificate is not this node's.
+    #[error("{problem}; make it with 'conclave certs node --id {id}'")]
+    Certificate {
+        /// Which node this is.
+        id: u32,
+        /// What is wrong.
+        problem: String,
     },
     /// The history cannot be written.
     #[error("cannot open the history {path}: {problem}")]

@@ -1,10 +1,11 @@
 //! A whole node: store, journal, shard and API put together.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use conclave_client::secure::{Session, Tls};
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
@@ -43,6 +44,7 @@ impl Node {
     /// Starts a node on the store in its data directory.
     pub fn start(options: Options) -> Result<Self, StartError> {
         check(&options.cluster, options.id)?;
+        check_certificate(&options)?;
         let store = store::open(&options.data, options.id, &options.cluster.name)?;
         Self::start_on(options, store, Arc::new(conclave_client::clock::now))
     }
@@ -55,6 +57,7 @@ impl Node {
     ) -> Result<Self, StartError> {
         let system = |error: std::io::Error| StartError::System(error.to_string());
         let id = check(&options.cluster, options.id)?;
+        check_certificate(&options)?;
         let config = options.cluster.shared_config()?;
         let peer = options.peer.local_addr().map_err(system)?;
         let api = options.api.local_addr().map_err(system)?;
@@ -70,7 +73,7 @@ impl Node {
             facts: options.cluster.facts(),
             credential: None,
         };
-        find_twin(&options.cluster, &greeting, &options.peer, &mut accepted)?;
+        find_twin(&options, &greeting, &mut accepted)?;
         let history = open_history(&options, id)?;
         let meters = Meters::new();
         let gate = Arc::new(gate(&options)?);
@@ -89,6 +92,7 @@ impl Node {
             clock,
             gate: gate.clone(),
             audit: audit.clone(),
+            security: options.security.clone(),
         })
         .map_err(system)?;
         let mut node = Self {
@@ -111,6 +115,7 @@ impl Node {
             limits: ApiLimits::default(),
             gate: gate.clone(),
             audit,
+            security: options.security,
         };
         let gateway = api::spawn(context, options.api);
         let gateway = gateway.map_err(|error| StartError::System(error.to_string()))?;
@@ -247,17 +252,34 @@ fn choose(stored: Option<conclave_protocol::lock::Stored>, init: bool) -> Start 
     }
 }
 
-fn find_twin(
-    cluster: &Cluster,
-    greeting: &Greeting,
-    listener: &TcpListener,
-    early: &mut Vec<std::net::TcpStream>,
-) -> Result<(), StartError> {
-    let id = greeting.target.0 + 1;
-    let Some(node) = cluster.node(id) else {
+/// A node that speaks TLS has a certificate of its own, made for it.
+fn check_certificate(options: &Options) -> Result<(), StartError> {
+    let Some(tls) = options.security.tls() else {
         return Ok(());
     };
-    match twin::find(&node.peer, greeting, listener, early) {
+    let certified = tls.certified();
+    crate::fits_node(certified.as_ref(), &options.cluster.name, options.id).map_err(|problem| {
+        StartError::Certificate {
+            id: options.id,
+            problem,
+        }
+    })
+}
+
+fn find_twin(
+    options: &Options,
+    greeting: &Greeting,
+    early: &mut Vec<std::net::TcpStream>,
+) -> Result<(), StartError> {
+    let id = options.id;
+    let Some(node) = options.cluster.node(id) else {
+        return Ok(());
+    };
+    let tls = options.security.tls().and_then(|tls| {
+        let name = Tls::peer_name(&options.cluster.name, id);
+        Session::dial(tls.current_client_config(), name).ok()
+    });
+    match twin::find(&node.peer, greeting, tls, &options.peer, early) {
         Some(address) => Err(StartError::Twin {
             id,
             address: address.to_string(),

@@ -2,6 +2,7 @@
 //!
 //! Others talk to it through a [`Shard`], which only queues commands and wakes the thread.
 
+mod badge;
 mod conn;
 mod conns;
 mod door;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use conclave_client::Security;
 use conclave_protocol::Now;
 use conclave_protocol::id::{Name, NodeId, RequestNo, SessionId};
 use conclave_protocol::lock::{Access, Config, Label, LockView, Start};
@@ -263,6 +265,8 @@ pub struct ShardOptions {
     pub gate: Arc<Gate>,
     /// Where grants, losses and refusals are noted.
     pub audit: Option<Audit>,
+    /// How it shows who it is, and whom it believes.
+    pub security: Security,
 }
 
 impl fmt::Debug for ShardOptions {
@@ -319,6 +323,7 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
         history: options.history,
         gate: options.gate,
         audit: options.audit.map(Auditor::new),
+        security: options.security,
     };
     let (tell, ended) = watch::channel(None);
     let shared = inner.clone();

@@ -1,10 +1,11 @@
 //! Whether another process already serves as this node: whoever answers at the address that the
 //! cluster knows this node by should be this very process.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use conclave_client::secure::Session;
 use conclave_wire::greeting::{Greeting, decode_reply, encode_greeting};
 
 /// How long a connection to our own address may take.
@@ -23,19 +24,23 @@ const REPLY_MAX: usize = 64 * 1024;
 pub(crate) fn find(
     address: &str,
     greeting: &Greeting,
+    tls: Option<Session>,
     listener: &TcpListener,
     early: &mut Vec<TcpStream>,
 ) -> Option<SocketAddr> {
     let target = address.to_socket_addrs().ok()?.next()?;
-    let mut stream = TcpStream::connect_timeout(&target, CONNECT).ok()?;
+    let stream = TcpStream::connect_timeout(&target, CONNECT).ok()?;
     let own = stream.local_addr().ok()?;
     stream.set_nonblocking(true).ok()?;
     listener.set_nonblocking(true).ok()?;
     let mut bytes = Vec::new();
     encode_greeting(greeting, &mut bytes);
-    // A greeting always fits into the buffer of a new connection.
-    stream.write_all(&bytes).ok()?;
-    let mut answer = Vec::new();
+    let mut talk = Talk {
+        stream,
+        tls,
+        bytes,
+        answer: Vec::new(),
+    };
     let begun = Instant::now();
     while begun.elapsed() < ANSWER {
         match listener.accept() {
@@ -43,23 +48,63 @@ pub(crate) fn find(
             Ok((other, _)) if early.len() < EARLY_MAX => early.push(other),
             _ => {}
         }
-        let mut chunk = [0; 4096];
-        match stream.read(&mut chunk) {
-            Ok(0) => return None,
-            Ok(bytes) => answer.extend_from_slice(&chunk[..bytes]),
+        match talk.go_on() {
+            Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(_) => return None,
         }
-        match decode_reply(&answer) {
+        match decode_reply(&talk.answer) {
             Ok(Some((reply, _))) => {
                 let twin = reply.node == greeting.target && reply.process != greeting.process;
                 return twin.then_some(target);
             }
-            Ok(None) if answer.len() <= REPLY_MAX => {}
+            Ok(None) if talk.answer.len() <= REPLY_MAX => {}
             _ => return None,
         }
     }
     None
+}
+
+/// A connection on which one greeting is said and one answer heard.
+struct Talk {
+    stream: TcpStream,
+    tls: Option<Session>,
+    /// What is left to be said.
+    bytes: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Talk {
+    fn go_on(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            None if self.bytes.is_empty() => {}
+            None => {
+                let count = self.stream.write(&self.bytes)?;
+                self.bytes.drain(..count);
+            }
+            Some(session) => {
+                let count = session.push(&self.bytes)?;
+                self.bytes.drain(..count);
+                while session.wants_write() {
+                    session.send(&mut self.stream)?;
+                }
+            }
+        }
+        let mut came = [0; 4096];
+        let count = self.stream.read(&mut came)?;
+        if count == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        match &mut self.tls {
+            None => self.answer.extend_from_slice(&came[..count]),
+            Some(session) => {
+                let mut plain = vec![0; 2 * Session::FEED_MAX];
+                let fed = session.feed(&came[..count], &mut plain)?;
+                self.answer.extend_from_slice(&plain[..fed.plain]);
+            }
+        }
+        Ok(())
+    }
 }

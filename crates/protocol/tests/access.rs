@@ -9,7 +9,7 @@ use std::time::Duration;
 use conclave_protocol::id::{LinkId, Name, SessionId, Token, WatchNo};
 use conclave_protocol::lock::{
     Access, Action, Ask, Bond, Claim, Ended, Entered, GrantRef, Message, Mode, NodeInput, Refusal,
-    Resume, Rule, SessionInfo, Who,
+    Resume, Rule, SessionInfo, Sight, Watch, Who,
 };
 use harness::raw::{Raw, ask, done, open, refused, request};
 use harness::{Cluster, config};
@@ -61,6 +61,7 @@ fn entered(grant: GrantRef, token: Token) -> Message {
         grant,
         token,
         note: None,
+        edition: 0,
     }))
 }
 
@@ -145,6 +146,7 @@ fn nobody_speaks_for_the_session_of_another() {
             grant,
             token: limit,
             note: None,
+            edition: 0,
         }],
     };
     assert_eq!(refused(&raw.say(2, beat)), Some(Refusal::NotPermitted));

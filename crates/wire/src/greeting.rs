@@ -109,6 +109,12 @@ pub enum Rejection {
     /// It has not shown who it is, or not in a way that the node accepts.
     #[error("not authenticated: the node knows no such token; ask its operator for a valid one")]
     Credential,
+    /// What the certificate says and what is claimed do not go together.
+    #[error("the node refuses the identity shown: {}", why.escape_debug())]
+    Identity {
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
 }
 
 /// The most bytes of a greeting or reply: whoever is not known yet gets little room.
@@ -119,6 +125,9 @@ pub const CREDENTIAL_MAX: usize = 1024;
 
 /// The most facts of a configuration, and the most bytes of a field and of a value.
 const FACTS_MAX: (usize, usize, usize) = (64, 100, 4096);
+
+/// The most bytes of the words of a rejection.
+const WHY_MAX: usize = 1024;
 
 /// Appends a greeting as a frame.
 pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
@@ -228,6 +237,7 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
         Rejection::Config { .. } => 4,
         Rejection::Full => 5,
         Rejection::Credential => 6,
+        Rejection::Identity { .. } => 7,
     };
     pb::uint(out, 1, code);
     match rejection {
@@ -237,17 +247,29 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
         }
         Rejection::Config { facts } => put_facts(out, 4, facts),
         Rejection::Full | Rejection::Credential => {}
+        Rejection::Identity { why } => pb::bytes(out, 5, clipped(why).as_bytes()),
     }
+}
+
+/// As much of the words as may be sent.
+fn clipped(why: &str) -> &str {
+    let mut end = why.len().min(WHY_MAX);
+    while !why.is_char_boundary(end) {
+        end -= 1;
+    }
+    &why[..end]
 }
 
 fn rejection(mut from: Reader<'_>) -> Result<Rejection, Bad> {
     let (mut code, mut version, mut place, mut facts) = (0, 0, NodeId(0), Facts::new());
+    let mut why = "";
     while let Some((field, value)) = from.next()? {
         match field {
             1 => code = value.uint()?,
             2 => version = value.small()?,
             3 => place = node(value)?,
             4 => fact(value.message()?, &mut facts)?,
+            5 => why = value.text(WHY_MAX)?,
             _ => {}
         }
     }
@@ -258,6 +280,9 @@ fn rejection(mut from: Reader<'_>) -> Result<Rejection, Bad> {
         4 => Rejection::Config { facts },
         5 => Rejection::Full,
         6 => Rejection::Credential,
+        7 => Rejection::Identity {
+            why: why.to_owned(),
+        },
         _ => return Err(Bad("an unknown rejection")),
     })
 }

@@ -10,7 +10,6 @@ use conclave_protocol::lock::{
     ClientEffects, ClientEvent, ClientInput, Config, LockClient, Message,
 };
 use conclave_protocol::{Instant, Machine};
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 use super::conn::{Flushed, OUT_MAX, Writer};
@@ -327,20 +326,14 @@ impl Core {
     }
 
     /// The connection to a node is open: greets, and lets the machine speak.
-    pub(super) fn opened(
-        &mut self,
-        node: NodeId,
-        no: ConnNo,
-        half: OwnedWriteHalf,
-        greeting: Vec<u8>,
-    ) -> bool {
+    pub(super) fn opened(&mut self, node: NodeId, no: ConnNo, writer: Writer) -> bool {
         let Some(link) = self.links.get_mut(node.index()) else {
             return false;
         };
         if link.wanted != Some(no) || self.stage != Stage::Running {
             return false;
         }
-        link.writer = Some(Writer::new(no, half, greeting));
+        link.writer = Some(writer);
         self.dirty.push(node);
         self.step(ClientInput::Opened(node, no));
         self.links[node.index()].wanted == Some(no)
@@ -350,6 +343,15 @@ impl Core {
     pub(super) fn closed(&mut self, node: NodeId, no: ConnNo, why: String) {
         if self.drop_link(node, no, Some(why)) {
             self.step(ClientInput::Closed(node, no));
+        }
+    }
+
+    /// The same; `lasting` if trying again does not help.
+    pub(super) fn failed(&mut self, node: NodeId, no: ConnNo, why: String, lasting: bool) {
+        if lasting && self.is_current(node, no) {
+            self.rejected(node, no, why, true);
+        } else {
+            self.closed(node, no, why);
         }
     }
 

@@ -66,7 +66,7 @@ impl Driver {
         Self::spawn_with(cluster, owner, Security::default())
     }
 
-    /// The same, and shows the nodes who it is.
+    /// The same, showing and believing what `security` says.
     pub fn spawn_with(
         cluster: &Cluster,
         owner: &str,
@@ -104,7 +104,7 @@ impl Driver {
             config,
         });
         let patience = shared.config.times.link_ttl;
-        let task = Task::new(shared.clone(), hello, peers, patience);
+        let task = Task::new(shared.clone(), hello, peers, security, patience);
         // Its turns are bounded by themselves.
         tokio::spawn(tokio::task::unconstrained(task));
         Ok(Self {

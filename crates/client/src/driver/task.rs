@@ -20,10 +20,12 @@ use conclave_wire::greeting::{
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
+use tokio_rustls::TlsConnector;
 
 use super::Shared;
-use super::conn::{Reader, Turn};
+use super::conn::{Open, Reader, Turn};
 use super::core::{Core, Flush, Stage};
+use crate::secure::{Security, Session, Side, Tls, explain, is_lasting};
 
 /// How long a closing driver waits until the nodes have read what it said.
 const LINGER: Duration = Duration::from_secs(1);
@@ -38,13 +40,15 @@ pub(super) struct Hello {
     pub(super) credential: Option<Credential>,
 }
 
-type Dialled = (NodeId, ConnNo, io::Result<TcpStream>);
+/// A connection, or why there is none and whether trying again is of no use.
+type Dialled = (NodeId, ConnNo, Result<Open, (String, bool)>);
 
 pub(super) struct Task {
     shared: Arc<Shared>,
     hello: Hello,
     /// Where each node listens.
     peers: Vec<Arc<str>>,
+    security: Security,
     patience: Duration,
     dials: JoinSet<Dialled>,
     dialled: Vec<Dialled>,
@@ -57,12 +61,14 @@ impl Task {
         shared: Arc<Shared>,
         hello: Hello,
         peers: Vec<Arc<str>>,
+        security: Security,
         patience: Duration,
     ) -> Self {
         Self {
             shared,
             hello,
             peers,
+            security,
             patience,
             dials: JoinSet::new(),
             dialled: Vec::new(),
@@ -121,15 +127,14 @@ impl Task {
         let mut fresh = false;
         for (node, no, stream) in self.dialled.drain(..) {
             match stream {
-                Ok(stream) => {
-                    let (read, write) = stream.into_split();
-                    let greeting = self.hello.bytes(node);
-                    if core.opened(node, no, write, greeting) {
-                        self.readers.push(Reader::new(node, no, read));
+                Ok(open) => {
+                    let (reader, writer) = open.split(node, no, self.hello.bytes(node));
+                    if core.opened(node, no, writer) {
+                        self.readers.push(reader);
                         fresh = true;
                     }
                 }
-                Err(error) => core.closed(node, no, error.to_string()),
+                Err((why, lasting)) => core.failed(node, no, why, lasting),
             }
         }
         for reader in &mut self.readers {
@@ -166,15 +171,18 @@ impl Task {
         let wanted = !core.to_open.is_empty();
         for (node, no) in core.to_open.drain(..) {
             let peer = self.peers.get(node.index()).cloned().unwrap_or_default();
-            let patience = self.patience;
+            let (patience, security) = (self.patience, self.security.clone());
+            let cluster = self.hello.cluster();
             self.dials.spawn(async move {
-                let stream = tokio::time::timeout(patience, connect(&peer)).await;
+                let dialled = connect(&peer, &security, &cluster, node);
+                let dialled = tokio::time::timeout(patience, dialled).await;
                 let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
-                let stream = stream.unwrap_or_else(late);
-                let named = |error: io::Error| {
-                    io::Error::new(error.kind(), format!("cannot connect to {peer}: {error}"))
-                };
-                (node, no, stream.map_err(named))
+                let dialled = dialled.unwrap_or_else(late).map_err(|error| {
+                    let why = explain(&error, Side::Node);
+                    let why = format!("cannot connect to {peer}: {why}");
+                    (why, is_lasting(&error))
+                });
+                (node, no, dialled)
             });
         }
         wanted
@@ -225,10 +233,17 @@ impl Drop for Task {
     }
 }
 
-async fn connect(peer: &str) -> io::Result<TcpStream> {
+async fn connect(peer: &str, security: &Security, cluster: &str, node: NodeId) -> io::Result<Open> {
     let stream = TcpStream::connect(peer).await?;
     stream.set_nodelay(true)?;
-    Ok(stream)
+    let Some(tls) = security.tls() else {
+        return Ok(Open { stream, tls: None });
+    };
+    let name = Tls::peer_name(cluster, node.0 + 1);
+    let connector = TlsConnector::from(tls.client_config());
+    let (stream, session) = connector.connect(name, stream).await?.into_inner();
+    let tls = Some(Session::from(session));
+    Ok(Open { stream, tls })
 }
 
 /// Lets the machine see what a connection has brought.
@@ -271,11 +286,16 @@ fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
     }
     reader.tidy();
     if let Some(why) = &reader.ended {
-        core.closed(node, no, why.clone());
+        core.failed(node, no, why.clone(), reader.lasting);
     }
 }
 
 impl Hello {
+    /// The name of the cluster.
+    fn cluster(&self) -> String {
+        self.facts.get("name").cloned().unwrap_or_default()
+    }
+
     fn bytes(&self, target: NodeId) -> Vec<u8> {
         let greeting = Greeting {
             version: VERSION,
@@ -302,9 +322,11 @@ impl Hello {
                 let told = differing.map_or_else(|| text.to_string(), |d| format!("{text}: {d}"));
                 Err((told, true))
             }
-            Some(why @ (Rejection::Version { .. } | Rejection::Credential)) => {
-                Err((why.to_string(), true))
-            }
+            Some(
+                why @ (Rejection::Version { .. }
+                | Rejection::Credential
+                | Rejection::Identity { .. }),
+            ) => Err((why.to_string(), true)),
             Some(why) => Err((why.to_string(), false)),
             None if reply.node != wanted => {
                 let why = Rejection::OtherNode { node: reply.node };

@@ -1,20 +1,74 @@
-//! How a process shows who it is.
+//! How a process shows who it is, and whom it believes.
+//!
+//! [`Security`] is what a client or node is given: nothing (plain TCP), or TLS 1.3 with the
+//! authorities it believes and a certificate of its own. Everything comes from PEM files. Files
+//! that are renewed on disk are taken up without a restart: they are looked at again, every
+//! [`LOOK`] at the most, when a connection is made. New files that make no sense are told in the
+//! log, and the old ones stay in use.
+
+mod files;
+mod identity;
+mod inspect;
+mod session;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod words;
 
 use std::fmt;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// How a process shows who it is, and whom it believes. The default is plain TCP and no name.
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+
+pub use files::SecurityError;
+pub use identity::{
+    CLIENT_NAME_MAX, Certified, Identity, StrangerError, authority_of, authority_uri, certified,
+    is_client_name, node_name,
+};
+pub use inspect::{Inspected, inspect};
+pub use session::{Fed, Session};
+pub use stream::{Connector, Pooled, Stream, open};
+pub use words::{NO_TLS_ALERT, Side, explain, explain_below, is_client_hello, is_lasting};
+
+use files::{Loaded, Stamp};
+
+/// How often files are looked at for changes at the most.
+pub const LOOK: Duration = Duration::from_secs(2);
+
+/// How a process shows who it is, and whom it believes. The default is plain TCP.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
+    tls: Option<Arc<Tls>>,
     bearer: Option<Secret>,
 }
 
 impl Security {
+    /// TLS: believes who is certified by an authority in the file `ca`, and shows the certificate
+    /// of the files `own`, if given: certificate and key.
+    pub fn from_files(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Self, SecurityError> {
+        let files = Files {
+            ca: ca.to_owned(),
+            own: own.map(|(cert, key)| (cert.to_owned(), key.to_owned())),
+        };
+        Ok(Self {
+            tls: Some(Arc::new(Tls::new(files)?)),
+            bearer: None,
+        })
+    }
+
     /// The same, and shows this secret to whoever asks for one.
     #[must_use]
     pub fn with_bearer(mut self, bearer: Secret) -> Self {
         self.bearer = Some(bearer);
         self
+    }
+
+    /// How it speaks TLS; none if it speaks plainly.
+    pub fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
     }
 
     /// The secret that it shows.
@@ -41,15 +95,150 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Secret(..)")
+        out.write_str("Secret(…)")
     }
 }
 
-/// Who a certificate speaks for, within its cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Identity {
-    /// A node, from 1.
-    Node(u32),
-    /// A client.
-    Client(String),
+/// The files that TLS is made of.
+#[derive(Clone, Debug)]
+struct Files {
+    ca: PathBuf,
+    /// Certificate and key.
+    own: Option<(PathBuf, PathBuf)>,
+}
+
+/// TLS 1.3 from files.
+pub struct Tls {
+    files: Files,
+    state: Mutex<State>,
+}
+
+struct State {
+    now: Arc<Loaded>,
+    stamp: Stamp,
+    /// Files that were found wrong: they are told once.
+    wrong: Option<Stamp>,
+    looked: Instant,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = out.debug_struct("Tls");
+        out.field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    fn new(files: Files) -> Result<Self, SecurityError> {
+        // Read before the files: what changes in between is taken up at the next look.
+        let stamp = files.stamp();
+        let state = State {
+            now: Arc::new(files.load()?),
+            stamp,
+            wrong: None,
+            looked: Instant::now(),
+        };
+        Ok(Self {
+            files,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Looks at the files if that has not been done for a while, and takes up what is new.
+    pub fn refresh(&self) {
+        let due = {
+            let mut state = self.lock();
+            let due = state.looked.elapsed() >= LOOK;
+            if due {
+                state.looked = Instant::now();
+            }
+            due
+        };
+        if due {
+            self.reload();
+        }
+    }
+
+    /// Looks at the files now; says whether new ones are in use.
+    pub fn reload(&self) -> bool {
+        let stamp = self.files.stamp();
+        {
+            let state = self.lock();
+            if state.stamp == stamp || state.wrong.as_ref() == Some(&stamp) {
+                return false;
+            }
+        }
+        // Nobody waits for the disk meanwhile.
+        let loaded = self.files.load();
+        let mut state = self.lock();
+        match loaded {
+            Ok(loaded) => {
+                tracing::info!(until = %loaded.until(), "new certificates are in use");
+                state.now = Arc::new(loaded);
+                state.stamp = stamp;
+                state.wrong = None;
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "new certificates are not used; the old ones stay");
+                state.wrong = Some(stamp);
+                false
+            }
+        }
+    }
+
+    /// What a dialler of the peer port uses. Looks at the files now and then.
+    pub fn client_config(&self) -> Arc<ClientConfig> {
+        self.refresh();
+        self.now().client.clone()
+    }
+
+    /// The same without looking at the files, for whoever must not wait for a disk.
+    pub fn current_client_config(&self) -> Arc<ClientConfig> {
+        self.now().client.clone()
+    }
+
+    /// What a caller of the API uses. Looks at the files now and then.
+    pub fn http_config(&self) -> Arc<ClientConfig> {
+        self.refresh();
+        self.now().http.clone()
+    }
+
+    /// What a listener uses; none without a certificate of its own. Never looks at the files, so
+    /// that no disk holds up who calls it: whoever listens calls [`Tls::refresh`] elsewhere.
+    pub fn server_config(&self, port: Port) -> Option<Arc<ServerConfig>> {
+        let loaded = self.now();
+        let (peer, api) = loaded.server.as_ref()?;
+        Some(match port {
+            Port::Peer => peer.clone(),
+            Port::Api => api.clone(),
+        })
+    }
+
+    /// Whom our own certificate speaks for.
+    pub fn certified(&self) -> Option<Certified> {
+        self.now().certified.clone()
+    }
+
+    /// The name to ask for when dialling a node's peer port.
+    pub fn peer_name(cluster: &str, id: u32) -> ServerName<'static> {
+        identity::server_name(cluster, id)
+    }
+
+    fn now(&self) -> Arc<Loaded> {
+        self.lock().now.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// Nodes and smart clients.
+    Peer,
+    /// HTTP and gRPC.
+    Api,
 }

@@ -21,7 +21,7 @@ pub(super) async fn held(local: &mut Local, locks: usize, json: bool) -> Result<
     let before = local.resident_mb();
     let mut clients = Vec::new();
     for _ in 0..locks.div_ceil(PER_CLIENT) {
-        let client = Client::connect(local.endpoints()).await;
+        let client = local.target().client().await;
         clients.push(client.map_err(Failure::input)?);
     }
     let start = Instant::now();
@@ -107,7 +107,7 @@ async fn take(client: &Client, from: usize, count: usize) -> Result<Vec<Guard>, 
 
 /// Uses `names` names once each, and tells whether memory stays flat.
 pub(super) async fn used(local: &Local, names: u64, json: bool) -> Result<(), Failure> {
-    let client = Client::connect(local.endpoints()).await;
+    let client = local.target().client().await;
     let client = client.map_err(Failure::input)?;
     let mut samples = vec![(0_u64, local.resident_mb())];
     let start = Instant::now();

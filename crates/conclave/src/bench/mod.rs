@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use conclave_client::Client;
 use conclave_protocol::lock::{Mode, Quorums};
 use conclave_wire::cluster::RestartText;
 use hdrhistogram::Histogram;
@@ -290,7 +289,7 @@ impl Bench {
         let local = &target.local;
         let mut clients = Vec::new();
         for _ in 0..if shared { 1 } else { tasks } {
-            let client = Client::connect(local.endpoints()).await;
+            let client = local.target().client().await;
             clients.push(client.map_err(Failure::input)?);
         }
         let referee = Arc::new(Referee::default());

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use conclave_client::{Client, clock};
+use conclave_client::clock;
 use conclave_protocol::Instant;
 use conclave_quorum::Prng;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use crate::cli::Failure;
-use crate::service::http;
+use crate::service::{Target, TlsFlags, http};
 
 /// How the client reaches the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,6 +33,8 @@ pub(crate) struct ChaosClient {
     kind: Kind,
     #[arg(long, value_delimiter = ',')]
     endpoints: Vec<String>,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[arg(long)]
     history: PathBuf,
     #[arg(long)]
@@ -74,6 +76,7 @@ struct Player {
     rng: Prng,
     fence: BufReader<TcpStream>,
     key: u64,
+    target: Target,
 }
 
 /// What the client wants next.
@@ -103,7 +106,12 @@ impl Player {
             .open(&options.history)?;
         let fence = TcpStream::connect(&options.fence).await?;
         fence.set_nodelay(true)?;
+        let target = Target {
+            urls: options.endpoints.clone(),
+            security: options.tls.security()?,
+        };
         Ok(Self {
+            target,
             rng: Prng::new(options.seed),
             fence: BufReader::new(fence),
             log,
@@ -184,7 +192,7 @@ impl Player {
     }
 
     async fn play_smart(&mut self) -> Result<(), Failure> {
-        let client = Client::connect(self.options.endpoints.clone()).await;
+        let client = self.target.client().await;
         let client = client.map_err(Failure::input)?;
         loop {
             let wish = self.wish();
@@ -352,7 +360,7 @@ impl Player {
             // A gateway that stands still is given up: a probe does that soon.
             let waits = path.ends_with("acquire") && !self.options.probe;
             let patience = Duration::from_secs(if waits { 8 } else { 1 });
-            match http::post(&url, body, patience).await {
+            match http::post(&url, &self.target.security, body, patience).await {
                 Ok(answer) if answer.status != 503 => {
                     return Some((answer.status, answer.json().unwrap_or_default()));
                 }

@@ -9,6 +9,7 @@ mod fence;
 mod proxy;
 mod report;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
@@ -225,6 +226,7 @@ impl Stage {
             .args(["--seed", &seed.to_string()])
             .args(["--ttl-ms", &self.options.ttl.as_millis().to_string()])
             .args((client >= PROBES).then_some("--probe"))
+            .args(self.tls_flags())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
@@ -235,6 +237,21 @@ impl Stage {
             child,
             history,
         })
+    }
+
+    fn tls_flags(&self) -> Vec<OsString> {
+        let Some(files) = self.local.tls_files() else {
+            return Vec::new();
+        };
+        let flags = [
+            ("--ca", files.ca),
+            ("--cert", files.cert),
+            ("--key", files.key),
+        ];
+        let words = flags
+            .into_iter()
+            .flat_map(|(flag, path)| [flag.into(), path.into()]);
+        words.collect()
     }
 
     fn signal_player(&self, place: usize, signal: Signal) {

@@ -1,7 +1,9 @@
 //! A node that runs in this process.
 
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
+use conclave_node::shard::{Query, Report};
 use conclave_node::{Node, Options};
 
 use super::settings::Settings;
@@ -40,6 +42,7 @@ impl Daemon {
             history: settings.history,
             access: settings.access.map(|given| given.value),
             audit: settings.audit.map(|given| given.value),
+            security: settings.security,
         })
         .map_err(|error| Failure::Failed(format!("node {id}: {error}")))?;
         Ok(Self {
@@ -49,6 +52,22 @@ impl Daemon {
             node,
             told: false,
         })
+    }
+
+    /// Waits until it serves.
+    pub(crate) fn ready(&self) -> impl Future<Output = ()> + use<> {
+        let shard = self.node.shard().clone();
+        async move {
+            loop {
+                let told = shard.inspect(Query::Overview).await;
+                if let Some(Report::Overview { state, .. }) = told
+                    && state == "serving"
+                {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
     }
 
     /// How it ended; never, once that was told.

@@ -72,7 +72,7 @@ impl Elect {
     fn follow(&self) -> Result<(), Failure> {
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&self.endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut observer = client.observe(self.name.as_bytes());
             loop {
                 let leading = tokio::select! {

@@ -1,13 +1,15 @@
-//! Which cluster a command is about.
+//! Which cluster a command is about, and how to show it who asks.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use conclave_client::discover::DiscoverError;
-use conclave_client::secure::{Secret, Security};
-use conclave_client::{Builder, Client, ConnectError};
+use conclave_client::secure::Secret;
+use conclave_client::{Client, ConnectError, Security};
 use conclave_wire::greeting::CREDENTIAL_MAX;
+use serde::{Deserialize, Serialize};
 
+use super::place::shown;
 use super::registry;
 use crate::cli::Failure;
 
@@ -29,30 +31,114 @@ pub(crate) struct Endpoints {
         without it"
     )]
     bearer_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
+}
+
+/// The files with which a command shows who asks.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TlsFlags {
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Speak TLS and believe who is certified by \
+        these authorities (PEM); CONCLAVE_CA without it"
+    )]
+    ca: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "The certificate to show; CONCLAVE_CERT without it"
+    )]
+    cert: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", help = "Its key; CONCLAVE_KEY without it")]
+    key: Option<PathBuf>,
+}
+
+/// The files of TLS that a running `up` tells of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TlsFiles {
+    pub(crate) ca: PathBuf,
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl TlsFiles {
+    /// TLS from these files.
+    pub(crate) fn security(&self) -> Result<Security, Failure> {
+        load(&self.ca, Some((&self.cert, &self.key)))
+    }
+}
+
+fn load(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Security, Failure> {
+    Security::from_files(ca, own).map_err(|error| Failure::Input(shown(&error.to_string())))
+}
+
+impl TlsFlags {
+    /// Whether any is given as a flag.
+    fn is_given(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some() || self.key.is_some()
+    }
+
+    /// What the flags say, else the environment; plain TCP if neither does.
+    pub(crate) fn security(&self) -> Result<Security, Failure> {
+        let or_env = |flag: &Option<PathBuf>, name: &str| {
+            let env = std::env::var_os(name).filter(|path| !path.is_empty());
+            flag.clone().or(env.map(PathBuf::from))
+        };
+        let ca = or_env(&self.ca, "CONCLAVE_CA");
+        let cert = or_env(&self.cert, "CONCLAVE_CERT");
+        let key = or_env(&self.key, "CONCLAVE_KEY");
+        match (ca, cert, key) {
+            (None, None, None) => Ok(Security::default()),
+            (Some(ca), None, None) => load(&ca, None),
+            (Some(ca), Some(cert), Some(key)) => load(&ca, Some((&cert, &key))),
+            (None, ..) => Err(Failure::Input(
+                "a certificate needs an authority to believe too: give --ca or CONCLAVE_CA"
+                    .to_owned(),
+            )),
+            _ => Err(Failure::Input(
+                "a certificate and its key go together: give --cert and --key (or CONCLAVE_CERT \
+                 and CONCLAVE_KEY)"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// A cluster to talk to.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// API URLs of its nodes, at least one.
+    pub(crate) urls: Vec<String>,
+    /// How to talk to them.
+    pub(crate) security: Security,
+}
+
+impl Target {
+    /// A client of the cluster.
+    pub(crate) async fn client(&self) -> Result<Client, ConnectError> {
+        let builder = Client::builder().endpoints(self.urls.iter().cloned());
+        builder.security(self.security.clone()).connect().await
+    }
 }
 
 /// The most bytes of a bearer token.
 const BEARER_MAX: usize = CREDENTIAL_MAX;
 
 impl Endpoints {
-    /// How this process shows who it is.
-    pub(crate) fn security(&self) -> Result<Security, Failure> {
+    /// The same, showing the token if there is one.
+    fn shown(&self, security: Security) -> Result<Security, Failure> {
         let env = std::env::var_os("CONCLAVE_BEARER_FILE").filter(|path| !path.is_empty());
         let path = self.bearer_file.clone().or(env.map(PathBuf::from));
-        let security = Security::default();
-        path.map_or(Ok(security.clone()), |path| {
-            Ok(security.with_bearer(bearer(&path)?))
-        })
+        match path {
+            Some(path) => Ok(security.with_bearer(bearer(&path)?)),
+            None => Ok(security),
+        }
     }
 
-    /// A client of the cluster, to be connected.
-    pub(crate) fn client(&self) -> Result<Builder, Failure> {
-        let client = Client::builder().endpoints(self.find()?);
-        Ok(client.security(self.security()?))
-    }
-
-    /// API URLs of the cluster, at least one.
-    pub(crate) fn find(&self) -> Result<Vec<String>, Failure> {
+    /// The cluster that is meant.
+    pub(crate) fn find(&self) -> Result<Target, Failure> {
         let (given, from) = if self.endpoints.is_empty() {
             let text = std::env::var("CONCLAVE_ENDPOINTS").unwrap_or_default();
             let all: Vec<String> = text.split(',').map(str::to_owned).collect();
@@ -71,10 +157,22 @@ impl Endpoints {
             )));
         }
         if !given.is_empty() {
-            return given.into_iter().map(|url| normal(url, from)).collect();
+            let security = self.shown(self.tls.security()?)?;
+            let usual = security.tls().map_or("http", |_| "https");
+            let urls: Result<_, _> = given.iter().map(|url| normal(url, usual, from)).collect();
+            let urls = urls?;
+            return Ok(Target { urls, security });
         }
         match registry::newest() {
-            Some(running) if !running.endpoints.is_empty() => Ok(running.endpoints),
+            Some(running) if !running.endpoints.is_empty() => {
+                let security = match &running.tls {
+                    Some(files) if !self.tls.is_given() => files.security()?,
+                    Some(_) => self.tls.security()?,
+                    None => Security::default(),
+                };
+                let (urls, security) = (running.endpoints, self.shown(security)?);
+                Ok(Target { urls, security })
+            }
             _ => Err(Failure::Input(
                 "no cluster to talk to: give --endpoints http://host:port, set \
                  CONCLAVE_ENDPOINTS, or start one with 'conclave up'"
@@ -96,7 +194,7 @@ pub(crate) fn not_connected(error: &ConnectError) -> Failure {
 
 /// The token in a file, without the line's end.
 fn bearer(path: &Path) -> Result<Secret, Failure> {
-    let place = super::place::shown(&path.display().to_string());
+    let place = shown(&path.display().to_string());
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;
     let token = text.trim();
@@ -110,26 +208,33 @@ fn bearer(path: &Path) -> Result<Secret, Failure> {
     Ok(Secret::new(token))
 }
 
-/// The URL without a slash at its end; a bare host:port is plain HTTP.
-fn normal(url: &str, from: &str) -> Result<String, Failure> {
+/// The URL without a slash at its end; a bare host:port has the usual scheme.
+fn normal(url: &str, usual: &str, from: &str) -> Result<String, Failure> {
     let wrong = |why: &str| {
-        let url = super::place::shown(url);
+        let url = shown(url);
         Err(Failure::Input(format!(
-            "{from}: '{url}' {why}; write http://host:port"
+            "{from}: '{url}' {why}; write {usual}://host:port"
         )))
     };
-    if url.starts_with("https://") {
-        return wrong("asks for TLS, which this version does not speak");
+    match (url.split_once("://"), usual) {
+        (Some(("https", _)), "http") => {
+            let url = shown(url);
+            return Err(Failure::Input(format!(
+                "{from}: '{url}' speaks TLS: give --ca, and --cert and --key"
+            )));
+        }
+        (Some(("http", _)), "https") => return wrong("is not safe where --ca is given"),
+        _ => {}
     }
     let full = if url.contains("://") {
         url.to_owned()
     } else {
-        format!("http://{url}")
+        format!("{usual}://{url}")
     };
     let Ok(uri) = full.parse::<hyper::Uri>() else {
         return wrong("is not a URL");
     };
-    if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
+    if uri.scheme_str() != Some(usual) || uri.host().is_none_or(str::is_empty) {
         return wrong("is not the URL of an API");
     }
     Ok(full.trim_end_matches('/').to_owned())
@@ -148,10 +253,16 @@ mod tests {
             ("127.0.0.1:8000", "http://127.0.0.1:8000"),
             ("http://[::1]:1", "http://[::1]:1"),
         ] {
-            assert_eq!(normal(text, "x").unwrap(), url);
+            assert_eq!(normal(text, "http", "x").unwrap(), url);
+        }
+        for text in ["a:1", "https://a:1", "https://a:1/"] {
+            assert_eq!(normal(text, "https", "x").unwrap(), "https://a:1");
         }
         for text in ["https://a:1", "ftp://a", "http://", "a b", "http://a:1:2:3"] {
-            assert!(normal(text, "x").is_err(), "{text}");
+            assert!(normal(text, "http", "x").is_err(), "{text}");
+        }
+        for text in ["http://a:1", "ftp://a", "https://"] {
+            assert!(normal(text, "https", "x").is_err(), "{text}");
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use conclave_client::secure::Security;
+use conclave_client::Security;
+use conclave_client::secure::{Side, explain_below, open};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::place::shown;
@@ -47,36 +47,26 @@ impl Answer {
 }
 
 /// Asks for a resource.
-pub(crate) async fn get(url: &str, patience: Duration) -> Result<Answer, String> {
-    get_with(url, &Security::default(), patience).await
-}
-
-/// Asks for a resource, and shows who asks.
-pub(crate) async fn get_with(
+pub(crate) async fn get(
     url: &str,
     security: &Security,
     patience: Duration,
 ) -> Result<Answer, String> {
-    call(Method::GET, url, Bytes::new(), security, patience).await
+    call(Method::GET, url, security, Bytes::new(), patience).await
 }
 
 /// Sends JSON.
-pub(crate) async fn post(url: &str, body: &Value, patience: Duration) -> Result<Answer, String> {
-    post_with(url, body, &Security::default(), patience).await
-}
-
-/// Sends JSON, and shows who sends it.
-pub(crate) async fn post_with(
+pub(crate) async fn post(
     url: &str,
-    body: &Value,
     security: &Security,
+    body: &Value,
     patience: Duration,
 ) -> Result<Answer, String> {
     call(
         Method::POST,
         url,
-        body.to_string().into(),
         security,
+        body.to_string().into(),
         patience,
     )
     .await
@@ -85,12 +75,12 @@ pub(crate) async fn post_with(
 async fn call(
     method: Method,
     url: &str,
-    body: Bytes,
     security: &Security,
+    body: Bytes,
     patience: Duration,
 ) -> Result<Answer, String> {
     let seconds = patience.as_secs_f64();
-    timeout(patience, exchange(method, url, body, security))
+    timeout(patience, exchange(method, url, security, body))
         .await
         .unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))
 }
@@ -98,19 +88,16 @@ async fn call(
 async fn exchange(
     method: Method,
     url: &str,
-    body: Bytes,
     security: &Security,
+    body: Bytes,
 ) -> Result<Answer, String> {
     let uri: Uri = url.parse().map_err(|_| "not a URL".to_owned())?;
-    if uri.scheme_str() != Some("http") {
-        return Err("not an http:// URL".to_owned());
-    }
-    let host = uri.host().ok_or("a URL without a host")?;
-    let port = uri.port_u16().unwrap_or(80);
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((bare, port)).await;
+    let host = uri.authority().map_or("", |host| host.as_str()).to_owned();
+    let stream = open(&uri, security).await;
     let stream = stream.map_err(|error| error.to_string())?;
-    let tell = |error: hyper::Error| error.to_string();
+    let tell = |error: hyper::Error| {
+        explain_below(&error, Side::Node).unwrap_or_else(|| error.to_string())
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(tell)?;
     let connection = tokio::spawn(connection);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -121,7 +108,7 @@ async fn exchange(
     let request = request
         .method(method)
         .uri(path)
-        .header("host", format!("{host}:{port}"))
+        .header("host", host)
         .header("content-type", "application/json")
         .body(Full::new(body))
         .map_err(|error| error.to_string())?;

@@ -9,18 +9,27 @@ use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use conclave_client::secure::Identity;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::{LimitsText, Node, Times};
 use tempfile::TempDir;
 
 use super::check_config::hex;
+use super::find::{Target, TlsFiles};
 use super::place::{Text, shown};
 use super::settings::{Overrides, Settings};
 use super::shape::Shape;
+use crate::certs::{Authority, Pair, Valid};
 use crate::cli::Failure;
 
 /// How often ports are tried before giving up.
 const TRIES: usize = 1000;
+/// Where certificates are, below the cluster's directory.
+const TLS: &str = "tls";
+/// The client that has a certificate.
+const CLIENT: &str = "local";
+/// Days that the certificates of a cluster on this machine are valid for.
+const DAYS: u32 = 3650;
 
 /// What a new cluster shall be.
 #[derive(Clone, Debug)]
@@ -71,6 +80,9 @@ impl Layout {
         let (cluster, listeners) = if new {
             let (cluster, listeners) = wish.cluster()?;
             write(&folder.join("secret"), &secret()?)?;
+            if wish.shape.tls {
+                certify(&folder, &cluster)?;
+            }
             for node in &cluster.nodes {
                 write(&node_file(&folder, node.id), &wish.node_text(node.id))?;
             }
@@ -116,6 +128,27 @@ impl Layout {
         std::mem::take(&mut self.listeners)
     }
 
+    /// The files with which clients show who they are; none if everybody speaks plainly.
+    pub(crate) fn tls_files(&self) -> Option<TlsFiles> {
+        let files = Pair::of(&self.folder.join(TLS), &Identity::Client(CLIENT.to_owned()));
+        speaks_tls(&self.cluster).then(|| TlsFiles {
+            ca: self.folder.join(TLS).join("ca.pem"),
+            cert: files.cert,
+            key: files.key,
+        })
+    }
+
+    /// How to talk to the nodes.
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        let urls = self.cluster.nodes.iter().map(|node| node.api.clone());
+        let files = self.tls_files();
+        let security = files.map(|files| files.security()).transpose()?;
+        Ok(Target {
+            urls: urls.collect(),
+            security: security.unwrap_or_default(),
+        })
+    }
+
     /// Keeps the files although they are in a temporary directory.
     pub(crate) fn keep(&mut self) {
         if let Some(temporary) = self.temporary.take() {
@@ -128,6 +161,7 @@ impl Wish {
     /// A cluster on free ports of the loopback address.
     fn cluster(&self) -> Result<(Cluster, Vec<(TcpListener, TcpListener)>), Failure> {
         let nodes = self.shape.size()?;
+        let scheme = if self.shape.tls { "https" } else { "http" };
         let mut ports = Ports::new();
         let mut cluster = Cluster {
             name: "local".to_owned(),
@@ -146,7 +180,7 @@ impl Wish {
             cluster.nodes.push(Node {
                 id,
                 peer: peer.local_addr()?.to_string(),
-                api: format!("http://{}", api.local_addr()?),
+                api: format!("{scheme}://{}", api.local_addr()?),
             });
             listeners.push((peer, api));
         }
@@ -178,6 +212,11 @@ impl Wish {
                 format!("{:?}", cluster.restart).to_lowercase(),
             ),
             (policies, "--policy", format!("{:?}", cluster.policies)),
+            (
+                !shape.tls || speaks_tls(cluster),
+                "--tls",
+                "no TLS".to_owned(),
+            ),
         ];
         let Some((_, flag, value)) = wrong.into_iter().find(|(fits, _, _)| !fits) else {
             return Ok(());
@@ -207,8 +246,35 @@ impl Wish {
         if self.audit {
             let _ = writeln!(text, "audit = \"node{id}.audit\"");
         }
+        if self.shape.tls {
+            let _ = writeln!(
+                text,
+                "tls.ca = \"tls/ca.pem\"\ntls.cert = \"tls/node-{id}.pem\"\n\
+                 tls.key = \"tls/node-{id}.key\""
+            );
+        }
         text
     }
+}
+
+/// Whether the nodes of the cluster speak TLS.
+fn speaks_tls(cluster: &Cluster) -> bool {
+    let mut nodes = cluster.nodes.iter();
+    nodes.all(|node| node.api.starts_with("https://"))
+}
+
+/// Makes an authority, and certificates for all nodes and for the clients of this user.
+fn certify(folder: &Path, cluster: &Cluster) -> Result<(), Failure> {
+    let folder = folder.join(TLS);
+    let valid = Valid::days(DAYS);
+    let authority = Authority::create(&folder, &cluster.name, valid, true)?;
+    let hosts = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    for node in &cluster.nodes {
+        authority.issue(&folder, &Identity::Node(node.id), &hosts, valid, true)?;
+    }
+    let client = Identity::Client(CLIENT.to_owned());
+    authority.issue(&folder, &client, &[], valid, true)?;
+    Ok(())
 }
 
 fn node_file(folder: &Path, id: u32) -> PathBuf {
@@ -259,7 +325,10 @@ fn bind_all(cluster: &Cluster) -> Result<Vec<(TcpListener, TcpListener)>, Failur
     let nodes = cluster.nodes.iter();
     nodes
         .map(|node| {
-            let api = node.api.strip_prefix("http://").unwrap_or(&node.api);
+            let api = node
+                .api
+                .split_once("://")
+                .map_or(&*node.api, |(_, host)| host);
             Ok((bind(node.id, &node.peer)?, bind(node.id, api)?))
         })
         .collect()

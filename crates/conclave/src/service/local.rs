@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use conclave_wire::cluster::{Cluster, Node, Times};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::find::{Target, TlsFiles};
 use super::http;
 use super::layout::{Layout, Wish};
 use super::members::SETTINGS;
@@ -59,6 +60,7 @@ impl Work {
 pub(crate) struct Local {
     layout: Layout,
     children: Vec<Option<Child>>,
+    target: Target,
 }
 
 /// How long nodes may take to be ready.
@@ -79,6 +81,7 @@ impl Local {
         // The processes take the addresses themselves.
         drop(layout.take_listeners());
         Ok(Self {
+            target: layout.target()?,
             children: layout.cluster.nodes.iter().map(|_| None).collect(),
             layout,
         })
@@ -148,6 +151,16 @@ impl Local {
             .collect()
     }
 
+    /// How to talk to the nodes.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The files with which a client shows who it is; none if everybody speaks plainly.
+    pub(crate) fn tls_files(&self) -> Option<TlsFiles> {
+        self.layout.tls_files()
+    }
+
     /// The history files of the nodes.
     pub(crate) fn histories(&self) -> Vec<PathBuf> {
         let file = |node: &Node| self.folder().join(format!("node{}.history", node.id));
@@ -189,7 +202,7 @@ impl Local {
         let url = format!("{}/readyz", self.cluster().nodes[id as usize - 1].api);
         let patience = Duration::from_secs(1);
         loop {
-            if let Ok(answer) = http::get(&url, patience).await
+            if let Ok(answer) = http::get(&url, &self.target.security, patience).await
                 && answer.status == 200
             {
                 return Ok(());
@@ -271,7 +284,7 @@ impl Local {
         let mut work = Vec::new();
         for endpoint in self.endpoints() {
             let url = format!("{endpoint}/metrics");
-            let answer = http::get(&url, Duration::from_secs(2)).await;
+            let answer = http::get(&url, &self.target.security, Duration::from_secs(2)).await;
             let text = answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
             work.push(text.map_or_else(|_| Work::default(), |text| Work::read(&text)));
         }

@@ -8,14 +8,14 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conclave_client::{AcquireError, Builder, Client, Guard, clock};
+use conclave_client::{AcquireError, Client, Guard, clock};
 use conclave_protocol::Instant as Steady;
 use conclave_wire::Span;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::find::{Endpoints, not_connected};
+use super::find::{Endpoints, Target, not_connected};
 use super::forward::Signals;
 use super::place::shown;
 use super::runtime;
@@ -94,9 +94,9 @@ impl Lock {
     }
 
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let client = self.endpoints.client()?;
+        let target = self.endpoints.find()?;
         let mut report = Report::default();
-        let result = runtime()?.block_on(self.take(client, &mut report));
+        let result = runtime()?.block_on(self.take(&target, &mut report));
         if !self.json {
             return result;
         }
@@ -131,12 +131,12 @@ impl Lock {
         shown(&self.name.to_string_lossy())
     }
 
-    async fn take(&self, client: Builder, report: &mut Report) -> Result<(), Failure> {
+    async fn take(&self, target: &Target, report: &mut Report) -> Result<(), Failure> {
         let mut signals = Signals::new()?;
         let begun = Instant::now();
         let interrupted = |signal: Signal| Failure::Exit(code_of_signal(signal.as_raw()));
         let client = tokio::select! {
-            client = client.connect() => client,
+            client = target.client() => client,
             signal = signals.stop() => return Err(interrupted(signal)),
         };
         let client = client.map_err(|error| not_connected(&error))?;

@@ -8,12 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use conclave_client::secure::Security;
 use conclave_wire::Span;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::find::Endpoints;
+use super::find::{Endpoints, Target};
 use super::place::shown;
 use super::{http, runtime};
 use crate::cli::Failure;
@@ -117,17 +116,16 @@ impl Sessions {
 impl How {
     /// Shows what nodes answer at this path, once or again and again.
     fn look(&self, path: &str, text: fn(&Value) -> String) -> Result<Value, Failure> {
-        let endpoints = self.endpoints.find()?;
-        let security = self.endpoints.security()?;
+        let target = self.endpoints.find()?;
         runtime()?.block_on(async {
             let Some(Span(pause)) = self.watch else {
-                let told = ask(&endpoints, &security, path).await?;
+                let told = ask(&target, path).await?;
                 self.print(&told, text)?;
                 return Ok(told);
             };
             let clear = !self.json && io::stdout().is_terminal();
             loop {
-                let told = ask(&endpoints, &security, path).await;
+                let told = ask(&target, path).await;
                 if clear {
                     output::raw(b"\x1b[H\x1b[2J")?;
                 }
@@ -153,13 +151,13 @@ impl How {
 }
 
 /// The first good answer of any endpoint.
-async fn ask(endpoints: &[String], security: &Security, path: &str) -> Result<Value, Failure> {
+async fn ask(target: &Target, path: &str) -> Result<Value, Failure> {
     let mut asked = JoinSet::new();
-    for endpoint in endpoints {
+    for endpoint in &target.urls {
         let url = format!("{endpoint}{path}");
-        let (endpoint, security) = (endpoint.clone(), security.clone());
+        let (endpoint, security) = (endpoint.clone(), target.security.clone());
         asked.spawn(async move {
-            let answer = http::get_with(&url, &security, PATIENCE).await;
+            let answer = http::get(&url, &security, PATIENCE).await;
             (endpoint, answer)
         });
     }

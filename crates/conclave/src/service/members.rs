@@ -17,7 +17,7 @@ use crate::cli::Failure;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The variables that override node files: not for all nodes at once.
-pub(crate) const SETTINGS: [&str; 10] = [
+pub(crate) const SETTINGS: [&str; 13] = [
     "CONCLAVE_CONFIG",
     "CONCLAVE_ID",
     "CONCLAVE_DATA",
@@ -26,6 +26,9 @@ pub(crate) const SETTINGS: [&str; 10] = [
     "CONCLAVE_LISTEN_PEER",
     "CONCLAVE_LISTEN_API",
     "CONCLAVE_INSECURE",
+    "CONCLAVE_TLS_CA",
+    "CONCLAVE_TLS_CERT",
+    "CONCLAVE_TLS_KEY",
     "CONCLAVE_LOG",
     "CONCLAVE_LOG_FORMAT",
 ];

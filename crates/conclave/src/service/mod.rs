@@ -31,12 +31,14 @@ pub(crate) mod up;
 pub(crate) mod usage;
 mod watch;
 
-pub(crate) use check_config::CheckConfig;
+pub(crate) use check_config::{CheckConfig, hex};
 pub(crate) use demo::Demo;
 pub(crate) use elect::Elect;
+pub(crate) use find::{Target, TlsFlags};
 pub(crate) use guarded::ExecGuarded;
 pub(crate) use lock::Lock;
 pub(crate) use look::{Locks, Sessions, Show, Status};
+pub(crate) use place::shown;
 pub(crate) use revoke::Revoke;
 pub(crate) use serve::Serve;
 pub(crate) use together::{Barrier, Latch};

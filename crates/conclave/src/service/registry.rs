@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, getuid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
+use super::find::TlsFiles;
+
 /// The most files that are looked at.
 const FILES_MAX: usize = 1000;
 
@@ -24,6 +26,9 @@ pub(crate) struct Running {
     pub(crate) since_ms: u64,
     /// The API of each node.
     pub(crate) endpoints: Vec<String>,
+    /// How to show them who asks; none if they speak plainly.
+    #[serde(default)]
+    pub(crate) tls: Option<TlsFiles>,
 }
 
 /// The entry of this process; dropping it takes it away.
@@ -39,8 +44,8 @@ impl Drop for Entry {
 }
 
 /// Tells other commands of this user about the cluster that this process runs.
-pub(crate) fn enter(endpoints: Vec<String>) -> io::Result<Entry> {
-    enter_in(&folder(), endpoints)
+pub(crate) fn enter(endpoints: Vec<String>, tls: Option<TlsFiles>) -> io::Result<Entry> {
+    enter_in(&folder(), endpoints, tls)
 }
 
 /// The newest running `up` of this user.
@@ -48,7 +53,7 @@ pub(crate) fn newest() -> Option<Running> {
     newest_in(&folder())
 }
 
-fn enter_in(folder: &Path, endpoints: Vec<String>) -> io::Result<Entry> {
+fn enter_in(folder: &Path, endpoints: Vec<String>, tls: Option<TlsFiles>) -> io::Result<Entry> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     if made.is_err() || !ours(folder) {
         return Err(io::Error::new(
@@ -68,6 +73,7 @@ fn enter_in(folder: &Path, endpoints: Vec<String>) -> io::Result<Entry> {
             u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
         }),
         endpoints,
+        tls,
     };
     let path = folder.join(format!("up-{pid}.json"));
     // Written aside and renamed, so that nobody reads half of it.
@@ -136,7 +142,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("conclave");
         assert_eq!(newest_in(&folder), None);
-        let entry = enter_in(&folder, vec!["http://a:1".to_owned()]).unwrap();
+        let entry = enter_in(&folder, vec!["http://a:1".to_owned()], None).unwrap();
         let found = newest_in(&folder).unwrap();
         assert_eq!(found.endpoints, ["http://a:1"]);
         // A file of a process that is gone, and one whose number was given to another process.
@@ -167,7 +173,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(enter_in(place.path(), Vec::new()).is_err());
+        assert!(enter_in(place.path(), Vec::new(), None).is_err());
         let link = place.path().join("link");
         std::os::unix::fs::symlink(std::env::temp_dir(), &link).unwrap();
         assert!(!ours(&link), "a link may point anywhere");

@@ -35,16 +35,16 @@ impl Revoke {
                 "SESSION has up to 32 hexadecimal digits; 'conclave sessions' lists them",
             ));
         }
-        let (endpoints, security) = (self.endpoints.find()?, self.endpoints.security()?);
+        let target = self.endpoints.find()?;
         let told = runtime()?.block_on(async {
             let mut troubles = Vec::new();
             // One after the other: the first node that answers tells all the others.
-            for endpoint in &endpoints {
+            for endpoint in &target.urls {
                 let url = format!(
                     "{endpoint}/v1/sessions/{}/revoke?force={}",
                     self.session, self.force
                 );
-                match http::post_with(&url, &json!({}), &security, PATIENCE).await {
+                match http::post(&url, &target.security, &json!({}), PATIENCE).await {
                     Ok(answer) if answer.status == 200 => match answer.json() {
                         Ok(told) => return Ok(told),
                         Err(trouble) => troubles.push(format!("{endpoint}: {trouble}")),

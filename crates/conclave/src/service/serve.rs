@@ -1,8 +1,7 @@
 //! `conclave serve`: one node.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -10,7 +9,7 @@ use serde_json::json;
 use super::daemon::Daemon;
 use super::settings::{Given, Overrides, Settings};
 use super::signals::{Stops, code_of_signal};
-use super::{guarded, http, logs, runtime};
+use super::{guarded, logs, runtime};
 use crate::cli::Failure;
 use crate::output;
 
@@ -54,10 +53,10 @@ impl Serve {
     async fn serve(&self, settings: Settings) -> Result<(), Failure> {
         let mut stops = Stops::new()?;
         let listeners = (bind(&settings.listen_peer)?, bind(&settings.listen_api)?);
+        let scheme = settings.security.tls().map_or("http", |_| "https");
         let mut node = Daemon::start(settings, self.init, listeners)?;
         let failed = |id: u32, why: &str| Failure::Failed(format!("node {id} stopped: {why}"));
-        let url = format!("http://{}/readyz", reachable(node.api));
-        let mut waiting = std::pin::pin!(ready(&url));
+        let mut waiting = std::pin::pin!(node.ready());
         let mut is_ready = false;
         let id = node.id;
         loop {
@@ -67,7 +66,7 @@ impl Serve {
                 }
                 () = &mut waiting, if !is_ready => {
                     is_ready = true;
-                    self.announce(&node)?;
+                    self.announce(&node, scheme)?;
                 }
                 _ = stops.next() => break,
             }
@@ -79,7 +78,7 @@ impl Serve {
         }
     }
 
-    fn announce(&self, node: &Daemon) -> Result<(), Failure> {
+    fn announce(&self, node: &Daemon, scheme: &str) -> Result<(), Failure> {
         let (id, api, peer) = (node.id, node.api, node.peer);
         tracing::info!(node = id, %api, %peer, "ready");
         if !self.json {
@@ -88,7 +87,7 @@ impl Serve {
         let line = json!({
             "ready": true,
             "id": id,
-            "api": format!("http://{api}"),
+            "api": format!("{scheme}://{api}"),
             "peer": peer.to_string(),
             "pid": std::process::id(),
         });
@@ -104,26 +103,4 @@ fn bind(address: &Given<String>) -> Result<TcpListener, Failure> {
             address.from
         ))
     })
-}
-
-/// The address as this machine reaches it: whoever listens everywhere listens on the loopback.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
-}
-
-/// Waits until this URL answers that the node is ready.
-async fn ready(url: &str) {
-    loop {
-        let answer = http::get(url, Duration::from_secs(2)).await;
-        if answer.is_ok_and(|answer| answer.status == 200) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

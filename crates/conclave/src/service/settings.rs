@@ -10,6 +10,9 @@
 //! insecure = true               # plain TCP where others can reach it
 //! access = "access.toml"        # who may do what; without it nobody has to say who they are
 //! audit = "audit.log"           # who was granted, lost and refused what
+//! tls.ca = "ca.pem"             # TLS: whom the node believes, and its own certificate
+//! tls.cert = "node-1.pem"
+//! tls.key = "node-1.key"
 //! log = "info"
 //! log_format = "text"
 //! ```
@@ -20,6 +23,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use conclave_client::Security;
 use conclave_node::access::AccessFile;
 use conclave_wire::Cluster;
 use conclave_wire::handle::Key;
@@ -50,6 +54,16 @@ struct NodeFile {
     history: Option<PathBuf>,
     access: Option<PathBuf>,
     audit: Option<PathBuf>,
+    tls: TlsFile,
+}
+
+/// The files of TLS: all of them, or none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TlsFile {
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 /// The cluster: a file of its own, or written out in the node's file.
@@ -127,6 +141,15 @@ pub(crate) struct Overrides {
     /// Allow plain TCP on addresses that other machines can reach
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// TLS: the authorities whose certificates are believed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// TLS: the node's certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// TLS: the key of the node's certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// What is logged: error, warn, info, debug, trace, or directives by module
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<String>,
@@ -190,6 +213,9 @@ pub(crate) struct Settings {
     pub(crate) listen_peer: Given<String>,
     pub(crate) listen_api: Given<String>,
     pub(crate) insecure: Given<bool>,
+    /// CA, certificate and key; none if the node speaks plainly.
+    pub(crate) tls: Option<[Given<PathBuf>; 3]>,
+    pub(crate) security: Security,
     pub(crate) log: Given<String>,
     pub(crate) log_format: Given<LogFormat>,
     pub(crate) history: Option<PathBuf>,
@@ -213,6 +239,9 @@ const LISTEN_API: Names = Names("listen_api", "listen-api", "CONCLAVE_LISTEN_API
 const INSECURE: Names = Names("insecure", "insecure", "CONCLAVE_INSECURE");
 const ACCESS: Names = Names("access", "access", "CONCLAVE_ACCESS");
 const AUDIT: Names = Names("audit", "audit", "CONCLAVE_AUDIT");
+const TLS_CA: Names = Names("tls.ca", "tls-ca", "CONCLAVE_TLS_CA");
+const TLS_CERT: Names = Names("tls.cert", "tls-cert", "CONCLAVE_TLS_CERT");
+const TLS_KEY: Names = Names("tls.key", "tls-key", "CONCLAVE_TLS_KEY");
 const LOG: Names = Names("log", "log", "CONCLAVE_LOG");
 const LOG_FORMAT: Names = Names("log_format", "log-format", "CONCLAVE_LOG_FORMAT");
 
@@ -258,6 +287,29 @@ impl Layers<'_> {
         let file = file.map(|path| self.base.join(path));
         self.pick(names, flag.cloned(), file, any_text)?
             .ok_or_else(|| self.missing(names, what))
+    }
+
+    /// The files of TLS: all, or none.
+    fn tls(
+        &self,
+        flags: &Overrides,
+        file: TlsFile,
+    ) -> Result<Option<[Given<PathBuf>; 3]>, Failure> {
+        let one = |names: Names, flag: &Option<PathBuf>, file: Option<PathBuf>| {
+            let file = file.map(|path| self.base.join(path));
+            self.pick(names, flag.clone(), file, any_text)
+        };
+        let ca = one(TLS_CA, &flags.tls_ca, file.ca)?;
+        let cert = one(TLS_CERT, &flags.tls_cert, file.cert)?;
+        let key = one(TLS_KEY, &flags.tls_key, file.key)?;
+        let missing = |names: Names| self.missing(names, "TLS needs ca, cert and key");
+        match (ca, cert, key) {
+            (None, None, None) => Ok(None),
+            (Some(ca), Some(cert), Some(key)) => Ok(Some([ca, cert, key])),
+            (None, ..) => Err(missing(TLS_CA)),
+            (_, None, _) => Err(missing(TLS_CERT)),
+            (.., None) => Err(missing(TLS_KEY)),
+        }
     }
 
     /// A missing value that nothing replaces.
@@ -333,7 +385,9 @@ impl Settings {
         let peer = layers.pick(LISTEN_PEER, peer, file.listen_peer, any_text)?;
         let api = flags.listen_api.clone();
         let api = layers.pick(LISTEN_API, api, file.listen_api, any_text)?;
-        let (listen_peer, listen_api) = addresses(&cluster, id.value, peer, api)?;
+        let tls = layers.tls(flags, file.tls)?;
+        let (listen_peer, listen_api) = addresses(&cluster, id.value, (peer, api), tls.is_some())?;
+        let security = security(tls.as_ref(), &cluster, id.value)?;
         let insecure = flags.insecure.then_some(true);
         let insecure = or(
             layers.pick(INSECURE, insecure, file.insecure, truth)?,
@@ -344,14 +398,14 @@ impl Settings {
         super::logs::filter(&log.value)?;
         let log_format = layers.pick(LOG_FORMAT, flags.log_format, file.log_format, format)?;
         let (key, mut warnings) = secret(&secret_file.value)?;
-        warnings.extend(exposed(
-            &listen_peer.value,
-            &listen_api.value,
-            insecure.value,
-        )?);
+        if tls.is_none() {
+            let (peer, api) = (&listen_peer.value, &listen_api.value);
+            warnings.extend(exposed(peer, api, insecure.value)?);
+        }
         let access = file.access.map(|path| base.join(path));
         let access = layers.pick(ACCESS, flags.access.clone(), access, any_text)?;
-        warnings.extend(access_warnings(access.as_ref(), insecure.value)?);
+        let readable = insecure.value && tls.is_none();
+        warnings.extend(access_warnings(access.as_ref(), readable)?);
         let audit = file.audit.map(|path| base.join(path));
         let audit = layers.pick(AUDIT, flags.audit.clone(), audit, any_text)?;
         let history = file.history.map(|path| base.join(path));
@@ -364,6 +418,8 @@ impl Settings {
             listen_peer,
             listen_api,
             insecure,
+            tls,
+            security,
             log,
             log_format: or(log_format, LogFormat::Text),
             history: flags.history.clone().or(history),
@@ -399,7 +455,7 @@ impl Settings {
                 from: Source::Default,
             },
         };
-        vec![
+        let mut rows = vec![
             row("id", &self.id),
             row("data", &path(&self.data)),
             row("cluster", &cluster),
@@ -411,7 +467,13 @@ impl Settings {
             row("audit", &maybe(&self.audit)),
             row("log", &self.log),
             row("log_format", &self.log_format),
-        ]
+        ];
+        if let Some([ca, cert, key]) = &self.tls {
+            rows.push(row("tls.ca", &path(ca)));
+            rows.push(row("tls.cert", &path(cert)));
+            rows.push(row("tls.key", &path(key)));
+        }
+        rows
     }
 }
 
@@ -474,12 +536,43 @@ fn access_warnings(
     Ok(warnings)
 }
 
+/// How the node shows who it is: the certificate must be the node's own, and in time.
+fn security(
+    tls: Option<&[Given<PathBuf>; 3]>,
+    cluster: &Cluster,
+    id: u32,
+) -> Result<Security, Failure> {
+    let api = cluster.node(id).map_or("", |node| node.api.as_str());
+    let Some([ca, cert, key]) = tls else {
+        return Ok(Security::default());
+    };
+    let own = (cert.value.as_path(), key.value.as_path());
+    let security = Security::from_files(&ca.value, Some(own));
+    let security = security.map_err(|error| Failure::Input(shown(&error.to_string())))?;
+    let certified = security.tls().and_then(|tls| tls.certified());
+    conclave_node::fits_node(certified.as_ref(), &cluster.name, id).map_err(|problem| {
+        let file = shown(&cert.value.display().to_string());
+        let problem = shown(&problem);
+        Failure::Input(format!(
+            "tls.cert '{file}': {problem}; make it with 'conclave certs node --id {id}'"
+        ))
+    })?;
+    if !api.starts_with("https://") {
+        return Err(Failure::Input(format!(
+            "the API of node {id} is at '{}' in the cluster file, but the node speaks TLS: write \
+             https:// there",
+            shown(api)
+        )));
+    }
+    Ok(security)
+}
+
 /// Where to listen: as given, else at the node's addresses in the cluster file.
 fn addresses(
     cluster: &Cluster,
     id: u32,
-    peer: Option<Given<String>>,
-    api: Option<Given<String>>,
+    (peer, api): (Option<Given<String>>, Option<Given<String>>),
+    tls: bool,
 ) -> Result<(Given<String>, Given<String>), Failure> {
     let Some(node) = cluster.node(id) else {
         return Err(Failure::Input(format!(
@@ -495,8 +588,8 @@ fn addresses(
     let peer = peer.unwrap_or_else(|| told(node.peer.clone()));
     let api = match api {
         Some(given) => given,
-        None => match node.api.strip_prefix("http://") {
-            Some(rest) => {
+        None => match host_of(&node.api, tls) {
+            Some((rest, usual)) => {
                 let host = rest.split('/').next().unwrap_or(rest);
                 let port = host
                     .rsplit_once(':')
@@ -504,7 +597,7 @@ fn addresses(
                 told(if port {
                     host.to_owned()
                 } else {
-                    format!("{host}:80")
+                    format!("{host}:{usual}")
                 })
             }
             None => {
@@ -532,6 +625,15 @@ fn addresses(
     Ok((peer, api))
 }
 
+/// The host of a URL that a node itself can serve, and the usual port.
+fn host_of(api: &str, tls: bool) -> Option<(&str, u16)> {
+    match api.strip_prefix("http://") {
+        Some(rest) => Some((rest, 80)),
+        None if tls => api.strip_prefix("https://").map(|rest| (rest, 443)),
+        None => None,
+    }
+}
+
 /// Whether only this machine can reach the address.
 pub(crate) fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -552,7 +654,8 @@ fn exposed(peer: &str, api: &str, insecure: bool) -> Result<Vec<String>, Failure
         );
         if !insecure {
             return Err(Failure::Input(format!(
-                "{what}: listen on a loopback address, or ask for it with insecure = true"
+                "{what}: give the node a [tls] section ('conclave certs'), listen on a loopback \
+                 address, or ask for it with insecure = true"
             )));
         }
         warnings.push(format!("{what}; keep the network closed"));

@@ -25,6 +25,9 @@ pub(crate) struct Shape {
     /// What nodes keep on disk; pause without it
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) restart: Option<Restart>,
+    /// Everybody speaks TLS, with certificates made for this cluster
+    #[arg(long)]
+    pub(crate) tls: bool,
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     #[arg(
         help = "A policy for names that begin with a prefix, as PREFIX:KEY=VALUE,…; may be \

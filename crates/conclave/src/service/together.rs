@@ -72,7 +72,7 @@ impl Barrier {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let slot = runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&self.endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut barrier = client.barrier(self.name.as_bytes(), self.parties);
             barrier = barrier.ttl(self.ttl.0);
             if let Some(wait) = self.wait {
@@ -127,7 +127,7 @@ impl Latch {
     fn open(&self) -> Result<(), Failure> {
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&self.endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut latch = client.latch(self.name.as_bytes(), self.count);
             if let Some(wait) = self.wait {
                 latch = latch.timeout(wait.0);

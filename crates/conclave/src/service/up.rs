@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use conclave_client::Security;
 use conclave_wire::Span;
 use conclave_wire::cluster::{RestartText, Times};
 use serde::Serialize;
 use serde_json::json;
 
+use super::find::Target;
 use super::layout::{Layout, Wish};
 use super::members::Members;
 use super::settings::LogFormat;
@@ -115,7 +117,7 @@ impl Up {
             return Err(failure);
         }
         let endpoints = layout.cluster.nodes.iter().map(|node| node.api.clone());
-        let entry = registry::enter(endpoints.collect());
+        let entry = registry::enter(endpoints.collect(), layout.tls_files());
         if let Err(error) = &entry {
             tracing::warn!("other commands need --endpoints to find this cluster: {error}");
         }
@@ -166,6 +168,7 @@ impl Up {
             output::line(serde_json::to_string(&ready).map_err(Failure::input)?)?;
             let more = json!({
                 "data": layout.folder.display().to_string(),
+                "tls": layout.tls_files(),
                 "serve": self.processes.then(|| by_hand().collect::<Vec<_>>()),
             });
             return output::line(more.to_string());
@@ -198,21 +201,22 @@ impl Up {
 
 /// Waits until all nodes are ready.
 pub(crate) async fn all_ready(layout: &Layout, members: &mut Members) -> Result<(), Failure> {
+    let security = layout.target()?.security;
     tokio::select! {
-        () = poll_all(layout) => Ok(()),
+        () = poll_all(layout, &security) => Ok(()),
         (id, how) = members.ended() => Err(Failure::Failed(format!(
             "node {id} ended before it was ready ({how}); what it said is above"
         ))),
     }
 }
 
-async fn poll_all(layout: &Layout) {
+async fn poll_all(layout: &Layout, security: &Security) {
     let begun = Instant::now();
     for node in &layout.cluster.nodes {
         let url = format!("{}/readyz", node.api);
         let mut told = false;
         loop {
-            let answer = http::get(&url, Duration::from_secs(2)).await;
+            let answer = http::get(&url, security, Duration::from_secs(2)).await;
             let why = match &answer {
                 Ok(answer) if answer.status == 200 => break,
                 Ok(answer) => answer.trouble(),
@@ -230,9 +234,13 @@ async fn poll_all(layout: &Layout) {
 /// Tells of nodes that somebody started by hand and that outlive us, and leaves them their files.
 async fn left_behind(layout: &mut Layout) {
     let mut left = Vec::new();
+    let Ok(Target { security, .. }) = layout.target() else {
+        return;
+    };
     for node in &layout.cluster.nodes {
         let url = format!("{}/healthz", node.api);
-        if http::get(&url, Duration::from_millis(500)).await.is_ok() {
+        let patience = Duration::from_millis(500);
+        if http::get(&url, &security, patience).await.is_ok() {
             left.push(node.id.to_string());
         }
     }

@@ -10,7 +10,7 @@ use clap::Args;
 use conclave_client::{AcquireError, Client, Holder, LockState, Mode, Refusal, Sight, WatchError};
 use serde_json::{Value, json};
 
-use super::find::{Endpoints, not_connected};
+use super::find::{Endpoints, Target, not_connected};
 use super::place::shown;
 use super::runtime;
 use super::signals::Stops;
@@ -37,17 +37,18 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        let target = self.endpoints.find()?;
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
             tokio::select! {
-                ended = self.follow(&self.endpoints) => ended,
+                ended = self.follow(&target) => ended,
                 _ = stops.next() => Ok(()),
             }
         })
     }
 
-    async fn follow(&self, endpoints: &Endpoints) -> Result<(), Failure> {
-        let client = connect(endpoints).await?;
+    async fn follow(&self, target: &Target) -> Result<(), Failure> {
+        let client = connect(target).await?;
         let failed = |error: WatchError| watch_failure(&error);
         if let Some(name) = &self.name {
             let mut watch = client.watch(name.as_bytes());
@@ -87,9 +88,9 @@ impl Watch {
     }
 }
 
-/// A client of the cluster that these endpoints tell about.
-pub(super) async fn connect(endpoints: &Endpoints) -> Result<Client, Failure> {
-    let client = endpoints.client()?.connect().await;
+/// A client of the cluster that is meant.
+pub(super) async fn connect(target: &Target) -> Result<Client, Failure> {
+    let client = target.client().await;
     client.map_err(|error| not_connected(&error))
 }
 

@@ -9,4 +9,5 @@ mod demo;
 mod lock;
 mod look;
 mod systems;
+mod tls;
 mod up;

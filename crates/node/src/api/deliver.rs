@@ -16,11 +16,11 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use conclave_client::driver::{Driver, Work};
+use conclave_client::secure::Stream;
 use conclave_protocol::Instant;
 use conclave_protocol::lock::Handle;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// When a request arrived.
@@ -155,7 +155,7 @@ impl HttpBody for Escorted {
 /// request comes on it in time.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     deliveries: Deliveries,
     /// Until the first request has come.
     patience: Option<Pin<Box<Sleep>>>,
@@ -164,7 +164,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(
-        stream: TcpStream,
+        stream: Stream,
         deliveries: Deliveries,
         patience: std::time::Duration,
         greeted: Arc<AtomicBool>,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, Method, Request, header};
-use conclave_client::secure::Secret;
+use conclave_client::Security;
+use conclave_client::secure::{Connector, Side, explain_below};
 use conclave_protocol::id::NodeId;
 use conclave_wire::Cluster;
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 64;
 /// A client of the other nodes' API.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetch {
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<Connector, Empty<Bytes>>,
     /// What shows them that a node asks.
     shown: Option<HeaderValue>,
     /// All nodes but this one.
@@ -34,12 +34,10 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
-    pub(crate) fn new(cluster: &Cluster, id: u32, shown: Option<&Secret>) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(PATIENCE));
-        connector.set_nodelay(true);
+    pub(crate) fn new(cluster: &Cluster, id: u32, security: &Security) -> Self {
+        let connector = Connector(security.clone());
         let others = cluster.nodes.iter().filter(|node| node.id != id);
-        let shown = shown.and_then(|shown| {
+        let shown = security.bearer().and_then(|shown| {
             let value = HeaderValue::from_str(&format!("Bearer {}", shown.reveal()));
             let mut value = value.ok()?;
             value.set_sensitive(true);
@@ -99,16 +97,14 @@ impl Fetch {
         path: &str,
         caller: &Caller,
     ) -> Result<T, String> {
-        if api.starts_with("https:") {
-            return Err("nodes do not ask each other over https".to_owned());
-        }
         let url = format!("{}{path}", api.trim_end_matches('/'));
         let mut request = Request::builder().method(method).uri(url);
         if let Some(shown) = &self.shown {
             request = request.header(header::AUTHORIZATION, shown.clone());
-            if let Some(name) = caller.header() {
-                request = request.header(IN_THE_NAME_OF, name);
-            }
+        }
+        // Who knows this node by its certificate wants to know too.
+        if let Some(name) = caller.header() {
+            request = request.header(IN_THE_NAME_OF, name);
         }
         let request = request
             .body(Empty::new())
@@ -124,7 +120,10 @@ impl Fetch {
 }
 
 /// An error with what caused it, which says more.
-fn because(error: &dyn std::error::Error) -> String {
+fn because(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = explain_below(error, Side::Node) {
+        return text;
+    }
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

@@ -11,10 +11,11 @@
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
 //! | `watch` | locks as they change, as server-sent events |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
-//! | `server` | connections and their limits |
+//! | `server`, `caller` | connections and their limits, TLS, and who calls |
 
 mod admit;
 mod answer;
+mod caller;
 mod deliver;
 mod errors;
 mod fetch;
@@ -41,9 +42,9 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use conclave_client::clock;
 use conclave_client::driver::Driver;
-use conclave_client::secure::{Secret, Security};
+use conclave_client::secure::{LOOK, Secret};
+use conclave_client::{Security, clock};
 use conclave_protocol::Instant;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Config;
@@ -79,6 +80,8 @@ pub struct Context {
     pub gate: Arc<Gate>,
     /// Where refusals are noted.
     pub audit: Option<Audit>,
+    /// How it shows who it is, and whom it believes.
+    pub security: Security,
 }
 
 /// How much callers of the API may make a node keep.
@@ -94,6 +97,10 @@ pub struct ApiLimits {
     pub body: usize,
     /// How long the head of a request may take, and how long a connection may be idle.
     pub head: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
+    /// TLS handshakes at once; others wait for their turn.
+    pub handshakes: usize,
 }
 
 impl Default for ApiLimits {
@@ -104,6 +111,8 @@ impl Default for ApiLimits {
             watchers: 4000,
             body: 64 << 10,
             head: Duration::from_secs(30),
+            handshake: Duration::from_secs(5),
+            handshakes: 64,
         }
     }
 }
@@ -176,6 +185,7 @@ pub(crate) struct App {
     fetch: fetch::Fetch,
     gate: Arc<Gate>,
     audit: Option<Audit>,
+    security: Security,
 }
 
 impl App {
@@ -206,21 +216,19 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         .build()?;
     let entered = runtime.enter();
     let owner = format!("gateway n{}", context.id);
-    // Where callers must show who they are, so must gateways.
-    let node = NodeId(context.id.saturating_sub(1));
-    let shown = Secret::new(context.gate.key().credential_of(node));
-    let shown = (!context.gate.is_open()).then_some(shown);
-    let security = Security::default();
-    let security = match shown.clone() {
-        Some(shown) => security.with_bearer(shown),
-        None => security,
-    };
-    let driver = Driver::spawn_with(&context.cluster, &owner, security)?;
+    let mut security = context.security;
+    if !context.gate.is_open() {
+        // Where callers must show who they are, so must gateways.
+        let node = NodeId(context.id.saturating_sub(1));
+        let shown = context.gate.key().credential_of(node);
+        security = security.with_bearer(Secret::new(shown));
+    }
+    let driver = Driver::spawn_with(&context.cluster, &owner, security.clone())?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, stopping) = signal::channel(false);
     let app = Arc::new(App {
         config: driver.config().clone(),
-        fetch: fetch::Fetch::new(&context.cluster, context.id, shown.as_ref()),
+        fetch: fetch::Fetch::new(&context.cluster, context.id, &security),
         cluster: context.cluster,
         id: context.id,
         shard: context.shard,
@@ -235,7 +243,9 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         stopping,
         gate: context.gate,
         audit: context.audit,
+        security,
     });
+    keep_fresh(&app);
     let (shard, node_ended) = (app.shard.clone(), stop.clone());
     tokio::spawn(async move {
         // Why the node ended is told to whoever waits for it; without it there is no API.
@@ -254,6 +264,25 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         stop,
         thread: Some(thread),
     })
+}
+
+/// Takes up certificates that are renewed on disk, off the threads that others wait for.
+fn keep_fresh(app: &Arc<App>) {
+    let Some(tls) = app.security.tls().cloned() else {
+        return;
+    };
+    let mut stopping = app.stopping.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+            }
+            let tls = tls.clone();
+            // It fails only when the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || tls.refresh()).await;
+        }
+    });
 }
 
 /// The paths and their methods, as in the description.

@@ -1,6 +1,7 @@
-//! Connections of the API port: HTTP/1 and HTTP/2 without TLS, as the first bytes say.
+//! Connections of the API port: HTTP/1 and HTTP/2, plain as the first bytes say, or over TLS.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use conclave_client::clock;
+use conclave_client::secure::{Port, Side, Stream, explain};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -18,7 +20,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+use super::caller::Caller;
 use super::deliver::{Arrived, Deliveries, Wire, escorted};
 use super::{App, STOP_MAX, router};
 
@@ -31,6 +35,7 @@ const HEAD_MAX: usize = 64 << 10;
 pub(super) async fn serve(app: Arc<App>, listener: TcpListener) {
     let router = router(&app);
     let builder = Arc::new(builder(&app));
+    let handshakes = Arc::new(Semaphore::new(app.limits.handshakes));
     let room = Arc::new(Semaphore::new(app.limits.connections));
     let mut connections = JoinSet::new();
     let mut stopping = app.stopping.clone();
@@ -54,9 +59,12 @@ pub(super) async fn serve(app: Arc<App>, listener: TcpListener) {
             continue;
         };
         let (app, router, builder) = (app.clone(), router.clone(), builder.clone());
+        let handshakes = handshakes.clone();
         connections.spawn(async move {
             app.meters.api_connections.inc();
-            connection(&app, router, &builder, stream, remote).await;
+            if let Some((stream, caller)) = shake_hands(&app, stream, remote, &handshakes).await {
+                connection(&app, router, &builder, stream, (remote, caller)).await;
+            }
             app.meters.api_connections.dec();
             drop(permit);
         });
@@ -91,16 +99,14 @@ async fn connection(
     app: &Arc<App>,
     router: Router,
     builder: &Builder<TokioExecutor>,
-    stream: TcpStream,
-    remote: SocketAddr,
+    stream: Stream,
+    (remote, caller): (SocketAddr, Caller),
 ) {
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
     let deliveries = Deliveries::default();
     let greeted = Arc::new(AtomicBool::new(false));
     let wire = Wire::new(stream, deliveries.clone(), app.limits.head, greeted.clone());
     let service = TowerToHyperService::new(router);
+    let tokens = !app.gate.is_open();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         greeted.store(true, Ordering::Relaxed);
         let deliveries = deliveries.clone();
@@ -109,9 +115,16 @@ async fn connection(
         extensions.insert(Arrived(clock::now().mono));
         extensions.insert(deliveries.clone());
         extensions.insert(remote);
-        let answer = service.call(request.map(Body::new));
+        extensions.insert(caller.identity());
+        let answer = match caller.refused(&request, tokens) {
+            Some(refusal) => Err(refusal),
+            None => Ok(service.call(request.map(Body::new))),
+        };
         async move {
-            let response: Result<Response, Infallible> = answer.await;
+            let response: Result<Response, Infallible> = match answer {
+                Ok(answer) => answer.await,
+                Err(refusal) => Ok(*refusal),
+            };
             response.map(|response| escorted(response, &deliveries, whole))
         }
     });
@@ -125,6 +138,66 @@ async fn connection(
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
 }
+
+/// Finds out who calls. Whoever does not get that far is told what to do, if it can be.
+async fn shake_hands(
+    app: &App,
+    stream: TcpStream,
+    remote: SocketAddr,
+    turn: &Semaphore,
+) -> Option<(Stream, Caller)> {
+    stream.set_nodelay(true).ok()?;
+    let tls = app.security.tls();
+    let Some(config) = tls.and_then(|tls| tls.server_config(Port::Api)) else {
+        return Some((Stream::Plain(stream), Caller::Open));
+    };
+    let shaken = async {
+        let mut first = [0; 3];
+        let count = stream.peek(&mut first).await?;
+        if count > 0 && first[0] != TLS_FIRST {
+            app.meters.refused("plain");
+            say_tls(&stream);
+            return Ok(None);
+        }
+        let _turn = turn.acquire().await.map_err(io::Error::other)?;
+        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        io::Result::Ok(Some(stream))
+    };
+    match tokio::time::timeout(app.limits.handshake, shaken).await {
+        Ok(Ok(Some(stream))) => {
+            let shown = stream.get_ref().1.peer_certificates();
+            let caller = Caller::new(shown.and_then(<[_]>::first), &app.cluster.name);
+            Some((Stream::Tls(Box::new(stream.into())), caller))
+        }
+        Ok(Ok(None)) => None,
+        Ok(Err(error)) => {
+            app.meters.refused("tls");
+            let reason = explain(&error, Side::Caller);
+            tracing::debug!(peer = %remote, %reason, "TLS handshake failed on the API port");
+            None
+        }
+        Err(_) => {
+            app.meters.refused("tls");
+            None
+        }
+    }
+}
+
+/// Tells a caller that speaks plain HTTP where TLS is spoken.
+fn say_tls(stream: &TcpStream) {
+    let body = r#"{"error":{"code":"tls_only","message":"this port speaks TLS: write https://"}}"#;
+    let text = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    // What it sent is read, for closing with unread bytes would take the answer back.
+    let _ = stream.try_read(&mut [0; 4096]);
+    let _ = stream.try_write(text.as_bytes());
+}
+
+/// The first byte of whoever begins with TLS.
+const TLS_FIRST: u8 = 0x16;
 
 /// Tells a caller that there is no room, as far as that fits into the first packet.
 fn refuse(app: &App, stream: &TcpStream) {

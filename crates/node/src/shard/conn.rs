@@ -2,11 +2,14 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 
+use conclave_client::secure::{Session, is_client_hello};
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Message;
 use conclave_wire::codec::{Decoder, Encoder};
 use mio::net::TcpStream;
+use rustls::ServerConfig;
 
 /// What a connection is for at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,19 @@ pub(super) enum Got {
     End,
 }
 
+/// How bytes become those of the socket.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// As they are; this node speaks no TLS.
+    Plain,
+    /// Nothing has come yet: the first bytes show whether the other side speaks TLS.
+    Unknown(Arc<ServerConfig>),
+    /// As they are, although this node speaks TLS: just enough to tell the other side.
+    Mistaken,
+    /// Over TLS.
+    Tls(Box<Session>),
+}
+
 /// A connection and what is known of it.
 #[derive(Debug)]
 #[expect(
@@ -44,6 +60,7 @@ pub(super) enum Got {
 )]
 pub(super) struct Conn {
     socket: TcpStream,
+    way: Way,
     /// Who is at the other end, for logs.
     pub(super) address: SocketAddr,
     pub(super) stage: Stage,
@@ -69,9 +86,10 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(socket: TcpStream, address: SocketAddr, stage: Stage) -> Self {
+    pub(super) fn new(socket: TcpStream, address: SocketAddr, stage: Stage, way: Way) -> Self {
         Self {
             socket,
+            way,
             address,
             stage,
             encoder: Encoder::new(),
@@ -86,6 +104,34 @@ impl Conn {
             dirty: false,
             listed: false,
         }
+    }
+
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// Whether the ends do not know each other yet.
+    pub(super) fn is_handshaking(&self) -> bool {
+        match &self.way {
+            Way::Plain | Way::Mistaken => false,
+            Way::Unknown(_) => true,
+            Way::Tls(session) => session.is_handshaking(),
+        }
+    }
+
+    /// Whether TLS has something to say, or can say now what waited for the end of its handshake.
+    pub(super) fn wants_flush(&self) -> bool {
+        match &self.way {
+            Way::Tls(session) => {
+                session.wants_write() || !session.is_handshaking() && self.unsent() > 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the socket has taken everything.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.unsent() == 0 && !matches!(&self.way, Way::Tls(session) if session.wants_write())
     }
 
     pub(super) fn socket(&mut self) -> &mut TcpStream {
@@ -118,24 +164,69 @@ impl Conn {
         self.blocked = false;
     }
 
-    /// Reads once.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Got> {
-        loop {
-            match self.socket.read(into) {
-                Ok(0) => return Ok(Got::End),
-                // A short read has emptied the socket: what comes later is told anew.
-                Ok(bytes) if bytes < into.len() && !self.hangs_up => return Ok(Got::Last(bytes)),
-                Ok(bytes) => return Ok(Got::Bytes(bytes)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Got::Last(0)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    /// Reads once. `sealed` is for the bytes of TLS.
+    pub(super) fn read(&mut self, into: &mut [u8], sealed: &mut [u8]) -> io::Result<Got> {
+        match self.way {
+            Way::Plain | Way::Mistaken => read(&mut self.socket, into, self.hangs_up),
+            Way::Unknown(_) | Way::Tls(_) => self.read_tls(into, sealed),
         }
+    }
+
+    fn read_tls(&mut self, into: &mut [u8], sealed: &mut [u8]) -> io::Result<Got> {
+        let got = read(&mut self.socket, sealed, self.hangs_up)?;
+        let (Got::Bytes(count) | Got::Last(count)) = got else {
+            return Ok(got);
+        };
+        if count == 0 {
+            return Ok(got);
+        }
+        let came = &sealed[..count];
+        if let Way::Unknown(config) = &self.way {
+            // A greeting of TLS may come in pieces, but its first byte begins no other greeting.
+            if came[0] != TLS_FIRST || came.len() >= 3 && !is_client_hello(came) {
+                self.way = Way::Mistaken;
+                into[..count].copy_from_slice(came);
+                return Ok(got);
+            }
+            self.way = Way::Tls(Box::new(Session::accept(config.clone())?));
+        }
+        let Way::Tls(session) = &mut self.way else {
+            return Ok(got);
+        };
+        let fed = match session.feed(came, into) {
+            Ok(fed) => fed,
+            Err(error) => {
+                // The other side is told why, if the socket takes it.
+                let _ = session.send(&mut self.socket);
+                return Err(error);
+            }
+        };
+        Ok(match got {
+            _ if fed.closed && fed.plain == 0 => Got::End,
+            Got::Last(_) if !fed.closed => Got::Last(fed.plain),
+            _ => Got::Bytes(fed.plain),
+        })
     }
 
     /// Gives the socket all it takes, in one write if it can; says how many bytes it took.
     pub(super) fn flush(&mut self, pool: &mut Pool) -> io::Result<usize> {
         let before = self.sent;
+        if let Way::Tls(session) = &mut self.way {
+            while !self.blocked {
+                self.sent += session.push(&self.output[self.sent..])?;
+                if !session.wants_write() {
+                    break;
+                }
+                match session.send(&mut self.socket) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(self.wrote(before, pool));
+        }
         while !self.blocked && self.sent < self.output.len() {
             match self.socket.write(&self.output[self.sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -145,6 +236,11 @@ impl Conn {
                 Err(error) => return Err(error),
             }
         }
+        Ok(self.wrote(before, pool))
+    }
+
+    /// Tidies up after a write; how many bytes it took.
+    fn wrote(&mut self, before: usize, pool: &mut Pool) -> usize {
         let wrote = self.sent - before;
         if self.sent == self.output.len() {
             self.sent = 0;
@@ -153,13 +249,34 @@ impl Conn {
             self.output.drain(..self.sent);
             self.sent = 0;
         }
-        Ok(wrote)
+        wrote
     }
 
     /// Tells the other side that nothing more comes.
     pub(super) fn finish(&mut self) {
+        if let Way::Tls(session) = &mut self.way {
+            session.finish();
+            let _ = session.send(&mut self.socket);
+        }
         // A socket that is gone needs no farewell.
         let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+/// The first byte of whoever begins with TLS.
+const TLS_FIRST: u8 = 0x16;
+
+fn read(socket: &mut TcpStream, into: &mut [u8], hangs_up: bool) -> io::Result<Got> {
+    loop {
+        match socket.read(into) {
+            Ok(0) => return Ok(Got::End),
+            // A short read has emptied the socket: what comes later is told anew.
+            Ok(bytes) if bytes < into.len() && !hangs_up => return Ok(Got::Last(bytes)),
+            Ok(bytes) => return Ok(Got::Bytes(bytes)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Got::Last(0)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

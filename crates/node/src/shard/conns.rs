@@ -11,7 +11,7 @@ use conclave_protocol::table::Table;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-use super::conn::{Conn, Pool, Stage};
+use super::conn::{Conn, Pool, Stage, Way};
 
 /// A connection whose unsent bytes exceed this is closed.
 const UNSENT_MAX: usize = 8 << 20;
@@ -88,6 +88,13 @@ impl Conns {
         self.table.get_mut(&id).map(Box::as_mut)
     }
 
+    /// Whether a connection does not know yet who is at its other end.
+    pub(super) fn is_handshaking(&self, id: u64) -> bool {
+        self.table
+            .get(&id)
+            .is_some_and(|conn| conn.is_handshaking())
+    }
+
     pub(super) fn address(&self, id: u64) -> Option<SocketAddr> {
         self.table.get(&id).map(|conn| conn.address)
     }
@@ -98,6 +105,7 @@ impl Conns {
         mut socket: TcpStream,
         address: SocketAddr,
         stage: Stage,
+        way: Way,
         now: Instant,
     ) -> io::Result<u64> {
         let id = self.next;
@@ -106,7 +114,7 @@ impl Conns {
         self.registry
             .register(&mut socket, Token(id as usize), interest)?;
         self.table
-            .insert(id, Box::new(Conn::new(socket, address, stage)));
+            .insert(id, Box::new(Conn::new(socket, address, stage, way)));
         self.count(stage, 1);
         self.watch(id, now);
         Ok(id)
@@ -278,7 +286,7 @@ impl Conns {
                 continue;
             };
             sent += bytes;
-            if conn.unsent() == 0 && conn.stage == (Stage::Closing { flushed: false }) {
+            if conn.is_flushed() && conn.stage == (Stage::Closing { flushed: false }) {
                 conn.stage = Stage::Closing { flushed: true };
                 conn.finish();
             }
@@ -306,7 +314,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let socket = TcpStream::connect(address).unwrap();
         conns
-            .add(socket, address, Stage::Waiting, Instant::ZERO)
+            .add(socket, address, Stage::Waiting, Way::Plain, Instant::ZERO)
             .unwrap()
     }
 

@@ -5,9 +5,10 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use conclave_client::secure::{NO_TLS_ALERT, Port, is_client_hello};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{LinkId, NodeId};
-use conclave_protocol::lock::{NodeInput, Who};
+use conclave_protocol::lock::NodeInput;
 use conclave_wire::cluster::{Facts, differences};
 use conclave_wire::greeting::{
     Credential, Greeting, Rejection, Reply, Role, VERSION, decode_greeting, encode_reply,
@@ -15,10 +16,10 @@ use conclave_wire::greeting::{
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 
-use super::conn::Stage;
+use super::conn::{Stage, Way};
 use super::read::End;
 use super::run::{LISTENER, Loop};
-use crate::who::{Gate, node_principal};
+use crate::who::Gate;
 
 /// At most this many connections are accepted per round.
 const ACCEPT_ROUND: usize = 64;
@@ -32,6 +33,8 @@ const GREETING_MAX: usize = 64 * 1024;
 pub(super) struct Door {
     pub(super) id: NodeId,
     pub(super) process: u128,
+    /// The name of the cluster.
+    pub(super) cluster: String,
     pub(super) nodes: usize,
     pub(super) digest: [u8; 16],
     pub(super) facts: Facts,
@@ -59,6 +62,7 @@ impl Door {
         Self {
             id,
             process,
+            cluster: cluster.name.clone(),
             nodes: cluster.nodes.len(),
             digest: cluster.digest(),
             facts: cluster.facts(),
@@ -203,7 +207,13 @@ impl Loop {
         }
         // Without it a frame may wait for an acknowledgement: slower, not wrong.
         let _ = socket.set_nodelay(true);
-        if let Err(error) = self.conns.add(socket, address, Stage::Waiting, now)
+        let tls = self.security.tls();
+        let way = match tls.and_then(|tls| tls.server_config(Port::Peer)) {
+            Some(config) => Way::Unknown(config),
+            None => Way::Plain,
+        };
+        let added = self.conns.add(socket, address, Stage::Waiting, way, now);
+        if let Err(error) = added
             && self.quiet.may_speak(now)
         {
             tracing::warn!(peer = %address, %error, "cannot watch a new connection");
@@ -214,6 +224,19 @@ impl Loop {
     pub(super) fn take_greeting(&mut self, id: u64, bytes: &[u8]) -> Result<Option<usize>, End> {
         if announced(bytes).is_some_and(|length| length > GREETING_MAX) {
             self.meters.damaged.inc();
+            if is_client_hello(bytes) {
+                self.meters.refused("tls");
+                let say = |output: &mut Vec<u8>| output.extend_from_slice(&NO_TLS_ALERT);
+                self.conns.send_raw(id, say);
+                let now = self.now().mono;
+                if let Some(peer) = self.conns.address(id)
+                    && self.quiet.may_speak(now)
+                {
+                    tracing::warn!(%peer, "refused: it speaks TLS, and this node has no [tls]");
+                }
+                self.conns.close_soon(id, now);
+                return Ok(Some(bytes.len()));
+            }
             return Err(End::Rude("what it sends is no greeting"));
         }
         match decode_greeting(bytes) {
@@ -241,12 +264,13 @@ impl Loop {
         }
         let client = greeting.role == Role::Client;
         let full = client && self.conns.clients() >= self.config.limits.clients;
-        let refusal = self
-            .door
-            .judge(greeting)
-            .or_else(|| full.then_some(Rejection::Full));
-        let who = self.identify(greeting);
-        let refusal = refusal.or_else(|| who.clone().err());
+        let judged = self.door.judge(greeting);
+        // Who is not believed learns nothing but that.
+        let who = self.who(id, greeting);
+        let refusal = match &who {
+            Err(refusal) => Some(refusal.clone()),
+            Ok(_) => judged.or_else(|| full.then_some(Rejection::Full)),
+        };
         let reply = Reply {
             version: VERSION,
             node: self.door.id,
@@ -278,19 +302,6 @@ impl Loop {
         Ok(())
     }
 
-    /// Who opened a connection; none if nobody has to say. Whoever claims to be a node must show
-    /// that it is this very node.
-    fn identify(&self, greeting: &Greeting) -> Result<Option<Who>, Rejection> {
-        let credential = greeting.credential.as_ref().map(Credential::bytes);
-        let who = self.gate.who(None, credential)?;
-        if let (Role::Node(node), Some(who)) = (greeting.role, &who)
-            && who.principal != node_principal(node.0 + 1)
-        {
-            return Err(Rejection::Credential);
-        }
-        Ok(who)
-    }
-
     fn reject(&mut self, id: u64, greeting: &Greeting, refusal: &Rejection) {
         let now = self.now().mono;
         self.meters.refused(match refusal {
@@ -300,6 +311,7 @@ impl Loop {
             Rejection::Config { .. } => "config",
             Rejection::Full => "full",
             Rejection::Credential => "credential",
+            Rejection::Identity { .. } => "identity",
         });
         // At its start a node looks whether it is its own twin, perhaps through a proxy.
         let own = greeting.process == self.door.process;

@@ -7,6 +7,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use conclave_client::Security;
+use conclave_client::secure::{Session, Tls};
 use conclave_protocol::Instant;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Message;
@@ -14,7 +16,8 @@ use conclave_wire::cluster::differences;
 use conclave_wire::greeting::{Rejection, decode_reply, encode_greeting};
 use mio::net::TcpStream;
 
-use super::conn::Stage;
+use super::conn::{self, Stage};
+use super::door::Door;
 use super::read::End;
 use super::run::Loop;
 
@@ -102,6 +105,17 @@ pub(super) fn resolve_all(
     }
 }
 
+/// How a connection of ours to this node speaks.
+fn dial_way(security: &Security, door: &Door, node: NodeId) -> Result<conn::Way, String> {
+    let Some(tls) = security.tls() else {
+        return Ok(conn::Way::Plain);
+    };
+    let name = Tls::peer_name(&door.cluster, node.0 + 1);
+    let session = Session::dial(tls.current_client_config(), name);
+    let session = session.map_err(|error| error.to_string())?;
+    Ok(conn::Way::Tls(Box::new(session)))
+}
+
 impl Loop {
     /// Sends to another node over our connection to it, which is opened if need be.
     pub(super) fn send_to_node(&mut self, node: NodeId, message: &Message) {
@@ -168,7 +182,8 @@ impl Loop {
         let opened = found.and_then(|address| {
             let socket = TcpStream::connect(address).map_err(|error| error.to_string())?;
             let stage = Stage::Dialled { node, open: false };
-            let added = self.conns.add(socket, address, stage, now);
+            let way = dial_way(&self.security, &self.door, node)?;
+            let added = self.conns.add(socket, address, stage, way, now);
             added.map_err(|error| error.to_string())
         });
         match opened {

@@ -1,5 +1,6 @@
 //! From bytes to steps: reading connections, and how they end.
 
+use conclave_client::secure::{Side, explain};
 use conclave_protocol::id::{LinkId, NodeId};
 use conclave_protocol::lock::{Message, NodeInput};
 use conclave_wire::codec::{FRAME_MAX, SKIP_MAX};
@@ -18,6 +19,7 @@ impl Loop {
     /// Reads what a connection has, up to its share of a round.
     pub(super) fn read(&mut self, id: u64) {
         let mut scratch = std::mem::take(&mut self.scratch);
+        let mut sealed = std::mem::take(&mut self.sealed);
         let mut total = 0;
         let end = loop {
             let Some(conn) = self.conns.get_mut(id) else {
@@ -26,10 +28,11 @@ impl Loop {
             if !conn.readable {
                 break None;
             }
-            let got = match conn.read(&mut scratch) {
+            let got = match conn.read(&mut scratch, &mut sealed) {
                 Ok(got) => got,
-                Err(error) => break Some(End::Broken(error.to_string())),
+                Err(error) => break Some(broken(conn.stage, &error)),
             };
+            let flush = conn.wants_flush();
             let bytes = match got {
                 Got::End => break Some(End::Closed),
                 Got::Bytes(bytes) => bytes,
@@ -38,6 +41,9 @@ impl Loop {
                     bytes
                 }
             };
+            if flush {
+                self.conns.mark_dirty(id);
+            }
             total += bytes;
             if let Err(end) = self.digest_with_rest(id, &scratch[..bytes]) {
                 break Some(end);
@@ -47,6 +53,7 @@ impl Loop {
             }
         };
         self.scratch = scratch;
+        self.sealed = sealed;
         self.meters.bytes_in.inc_by(total as u64);
         match end {
             Some(end) => self.end_conn(id, &end),
@@ -212,6 +219,15 @@ pub(super) enum End {
     Broken(String),
     /// The other side does what it must not.
     Rude(&'static str),
+}
+
+/// What an error of the socket or of TLS means.
+fn broken(stage: Stage, error: &std::io::Error) -> End {
+    let other = match stage {
+        Stage::Dialled { .. } | Stage::Spoken(_) => Side::Node,
+        _ => Side::Caller,
+    };
+    End::Broken(explain(error, other))
 }
 
 fn who(stage: Stage) -> String {

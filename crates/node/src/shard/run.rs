@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_client::Security;
+use conclave_client::secure::Session;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{
     Config, LockNode, Message, NodeEffects, NodeEvent, NodeInput, Start, To,
@@ -33,6 +35,9 @@ use crate::who::Gate;
 pub(super) const WAKER: Token = Token(usize::MAX);
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
 
+/// So many connections get on with their TLS handshake per round: signatures take their time, and
+/// those who hold locks must be heard meanwhile.
+const HANDSHAKES_ROUND: usize = 8;
 /// No connection is read while so many messages wait for the disk.
 const PARKED_PAUSE: usize = 65_536;
 /// The loop looks around at least this often: a machine that slept counts differently from a poll.
@@ -86,6 +91,9 @@ pub(super) struct Loop {
     /// Connections that broke while something was written to them.
     lost: Vec<u64>,
     pub(super) scratch: Box<[u8]>,
+    /// Bytes as they came from a socket that speaks TLS.
+    pub(super) sealed: Box<[u8]>,
+    pub(super) security: Security,
     /// Whether the records of the start are durable: before, nothing is read.
     pub(super) started: bool,
     leaving: Leaving,
@@ -111,6 +119,7 @@ pub(super) struct Parts {
     pub(super) history: Option<History>,
     pub(super) audit: Option<Auditor>,
     pub(super) gate: Arc<Gate>,
+    pub(super) security: Security,
 }
 
 impl Loop {
@@ -129,6 +138,7 @@ impl Loop {
         let registry = parts.poll.registry().try_clone()?;
         let mut door = parts.door;
         door.listen(parts.listener, parts.poll.registry())?;
+        let sealed = parts.security.tls().map_or(0, |_| Session::FEED_MAX);
         let granted = i64::try_from(node.requests()).unwrap_or(i64::MAX);
         let mut it = Self {
             config: parts.config,
@@ -151,6 +161,8 @@ impl Loop {
             parked: VecDeque::new(),
             lost: Vec::new(),
             scratch: vec![0; READ_CHUNK].into_boxed_slice(),
+            sealed: vec![0; sealed].into_boxed_slice(),
+            security: parts.security,
             started: false,
             leaving: Leaving::No,
             granted,
@@ -194,7 +206,15 @@ impl Loop {
             self.dial_due();
             if self.may_read() {
                 self.conns.take_ready(&mut ready);
+                let mut handshakes = 0;
                 for id in ready.drain(..) {
+                    if self.conns.is_handshaking(id) {
+                        handshakes += 1;
+                        if handshakes > HANDSHAKES_ROUND {
+                            self.conns.mark_ready(id);
+                            continue;
+                        }
+                    }
                     self.read(id);
                 }
             }

@@ -133,6 +133,7 @@ fn only_the_handles_of_this_cluster_are_taken() {
         limits: ApiLimits::default(),
         gate: Arc::new(Gate::open(Key::new(b"another secret"))),
         audit: None,
+        security: conclave_client::Security::default(),
     };
     let other = api::spawn(other, listener).unwrap();
     for path in both {

@@ -73,6 +73,7 @@ impl Nodes {
                 history: None,
                 access: None,
                 audit: None,
+                security: conclave_client::Security::default(),
             };
             Some(Node::start(options).unwrap())
         });

@@ -22,6 +22,7 @@ fn narrow(nodes: &Nodes, limits: ApiLimits) -> ApiHandle {
         limits,
         gate: Arc::new(Gate::open(nodes.key.clone())),
         audit: None,
+        security: conclave_client::Security::default(),
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     api::spawn(context, listener).unwrap()

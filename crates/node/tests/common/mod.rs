@@ -77,6 +77,7 @@ impl Plan {
             history: None,
             access: None,
             audit: None,
+            security: conclave_client::Security::default(),
         }
     }
 

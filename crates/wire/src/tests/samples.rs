@@ -459,6 +459,12 @@ pub(super) fn replies() -> Vec<(&'static str, Reply)> {
         ("reply-config", reply(Some(Rejection::Config { facts }))),
         ("reply-full", reply(Some(Rejection::Full))),
         ("reply-credential", reply(Some(Rejection::Credential))),
+        (
+            "reply-identity",
+            reply(Some(Rejection::Identity {
+                why: "the certificate is that of node/2".to_owned(),
+            })),
+        ),
     ]
 }
 

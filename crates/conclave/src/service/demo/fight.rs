@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::TTL;
 use super::verdict::{Stay, Verdict};
 use crate::cli::Failure;
-use crate::service::http;
+use crate::service::{Target, http};
 
 /// Clients that are inside alone, those over HTTP included.
 pub(super) const ALONE: usize = 8;
@@ -34,15 +34,15 @@ const RELEASES: usize = 20;
 
 /// What all clients share.
 pub(super) struct Fight {
-    endpoints: Vec<String>,
+    target: Target,
     over: Cell<bool>,
     seen: RefCell<Verdict>,
 }
 
 impl Fight {
-    pub(super) fn new(endpoints: Vec<String>) -> Self {
+    pub(super) fn new(target: Target) -> Self {
         Self {
-            endpoints,
+            target,
             over: Cell::new(false),
             seen: RefCell::default(),
         }
@@ -76,7 +76,7 @@ impl Fight {
     }
 
     async fn client(&self) -> Result<Client, Failure> {
-        let client = Client::connect(self.endpoints.iter().cloned()).await;
+        let client = self.target.client().await;
         client.map_err(|error| Failure::NoQuorum(error.to_string()))
     }
 
@@ -176,8 +176,9 @@ impl Fight {
 
     /// The answer of a node; the next one is asked next time if this one has none.
     async fn post(&self, node: &mut usize, path: &str, body: &Value) -> Option<Value> {
-        let url = format!("{}{path}", self.endpoints[*node % self.endpoints.len()]);
-        let answer = http::post(&url, body, PATIENCE).await;
+        let urls = &self.target.urls;
+        let url = format!("{}{path}", urls[*node % urls.len()]);
+        let answer = http::post(&url, &self.target.security, body, PATIENCE).await;
         let told = answer.ok().filter(|answer| answer.status == 200);
         let told = told.and_then(|answer| answer.json().ok());
         if told.is_none() {

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conclave_client::Client;
 use conclave_wire::Span;
 use conclave_wire::cluster::Times;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
 
+use super::find::Target;
 use super::layout::{Layout, Wish};
 use super::members::Members;
 use super::settings::LogFormat;
@@ -151,10 +151,10 @@ impl Demo {
         story: &Story,
     ) -> Result<Verdict, Failure> {
         up::all_ready(layout, members).await?;
-        let endpoints: Vec<String> = layout.cluster.nodes.iter().map(|n| n.api.clone()).collect();
-        story.tell(format!("ready; its API: {} …", endpoints[0]))?;
-        first_lock(&endpoints, story).await?;
-        let fight = Rc::new(Fight::new(endpoints));
+        let target = layout.target()?;
+        story.tell(format!("ready; its API: {} …", target.urls[0]))?;
+        first_lock(&target, story).await?;
+        let fight = Rc::new(Fight::new(target));
         let local = LocalSet::new();
         story.tell(format!(
             "{} clients fight for 3 locks, one inside at a time; {} more use a GPU for one of two \
@@ -287,8 +287,8 @@ async fn inflict(
 }
 
 /// Takes a first lock, as a newcomer would.
-async fn first_lock(endpoints: &[String], story: &Story) -> Result<(), Failure> {
-    let client = Client::connect(endpoints.iter().cloned()).await;
+async fn first_lock(target: &Target, story: &Story) -> Result<(), Failure> {
+    let client = target.client().await;
     let client = client.map_err(|error| Failure::NoQuorum(error.to_string()))?;
     let asked = Instant::now();
     let guard = client.lock("hello").ttl(TTL).acquire().await;
