@@ -127,13 +127,14 @@ impl Barrier {
             parties: self.parties,
         };
         let taken = slots.take(self.ttl, b"here", until).await;
-        let (slot, guard) = match taken {
-            Ok(taken) => taken,
+        let guard = match taken {
+            Ok(guard) => guard,
             Err(SlotError::Acquire(AcquireError::TimedOut { .. })) => {
                 return Err(timed_out(&slots));
             }
             Err(error) => return Err(error.into()),
         };
+        let slot = guard.slot();
         let mut party = Party::new(match guard.group() {
             Group::Request(session, request) => Some((session, request)),
             _ => None,

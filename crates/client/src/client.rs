@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use conclave_protocol::id::Name;
-use conclave_protocol::lock::Watch as What;
+use conclave_protocol::lock::{NodeHealth, Watch as What};
 use conclave_wire::Cluster;
 
-use crate::acquire::Want;
 use crate::barrier::Barrier;
 use crate::discover::{DiscoverError, discover_with};
 use crate::driver::Driver;
@@ -19,9 +17,6 @@ use crate::request::{LockAllRequest, LockRequest, SlotRequest};
 use crate::secure::Security;
 use crate::semaphore::slot_names;
 use crate::watch::{PrefixWatch, Watch};
-
-/// How long a hold outlives contact with the nodes unless the caller says otherwise.
-const TTL: Duration = Duration::from_secs(10);
 
 /// A client of a cluster. Clones share their connections; many tasks may use one at once.
 #[derive(Clone, Debug)]
@@ -48,8 +43,7 @@ impl Client {
 
     /// Asks for a lock: exclusive unless said otherwise, with a TTL of ten seconds.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> LockRequest {
-        let names = vec![Name::new(name)];
-        LockRequest::new(self.driver.clone(), names, Want::One, self.ttl())
+        LockRequest::one(self.driver.clone(), Name::new(name))
     }
 
     /// Asks for several locks together, all or none. Callers that hold nothing else never wait
@@ -60,8 +54,7 @@ impl Client {
         I::Item: AsRef<[u8]>,
     {
         let names = names.into_iter().map(Name::new);
-        let names = names.collect();
-        LockAllRequest::new(self.driver.clone(), names, Want::All, self.ttl())
+        LockAllRequest::all(self.driver.clone(), names.collect())
     }
 
     /// Asks for one of the `slots` (1 to 64) of a semaphore: never are more than so many inside.
@@ -74,7 +67,7 @@ impl Client {
         let max = self.driver.config().limits.together;
         let fits = (1..=max).contains(&(slots as usize));
         let names = slot_names(name.as_ref(), if fits { slots } else { 0 });
-        let request = SlotRequest::new(self.driver.clone(), names, Want::Any, self.ttl());
+        let request = SlotRequest::any(self.driver.clone(), names);
         if fits {
             return request;
         }
@@ -115,14 +108,14 @@ impl Client {
         Latch::new(self, name.as_ref(), count)
     }
 
-    fn ttl(&self) -> Duration {
-        let times = &self.driver.config().times;
-        TTL.clamp(times.ttl_min, times.ttl_max)
-    }
-
     /// The cluster it works with.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// How the nodes look from here: round trips, and which of them are avoided or slow.
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        self.driver.nodes()
     }
 
     /// What runs below.

@@ -53,7 +53,7 @@ impl Latch {
     pub async fn count_down(&self) -> Result<Guard, BarrierError> {
         let (mut slots, until) = self.slots()?;
         match slots.take(self.ttl, b"counted", until).await {
-            Ok((_, guard)) => Ok(guard),
+            Ok(guard) => Ok(guard.into_guard()),
             Err(SlotError::Acquire(AcquireError::TimedOut { .. })) => Err(self.timed_out(&slots)),
             Err(error) => Err(error.into()),
         }

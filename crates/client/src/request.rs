@@ -1,7 +1,6 @@
 //! Asking for locks: one, several together, or a slot of a semaphore.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,9 @@ use crate::driver::Driver;
 use crate::error::AcquireError;
 use crate::guard::{Guard, GuardSet, Hold, Holding, SlotGuard};
 
+/// How long a hold outlives contact with the nodes unless the caller says otherwise.
+const TTL: Duration = Duration::from_secs(10);
+
 /// A request that ends in a guard of type `G`. Nothing is sent before one of its `acquire`
 /// methods is awaited.
 ///
@@ -21,7 +23,8 @@ use crate::guard::{Guard, GuardSet, Hold, Holding, SlotGuard};
 pub struct Request<G> {
     wanted: Wanted,
     ttl: Duration,
-    guard: PhantomData<fn() -> G>,
+    /// Makes a guard of what the nodes granted.
+    make: fn(Hold) -> G,
 }
 
 /// A request for one lock.
@@ -33,48 +36,16 @@ pub type LockAllRequest = Request<GuardSet>;
 /// A request for a slot of a semaphore.
 pub type SlotRequest = Request<SlotGuard>;
 
-/// What a request can end in.
-pub trait Granted: sealed::FromHold {}
+/// What may be shared with others. A slot of a semaphore may not.
+pub trait Sharable {}
 
-/// What may be shared with others.
-pub trait Sharable: Granted {}
-
-impl Granted for Guard {}
-impl Granted for GuardSet {}
-impl Granted for SlotGuard {}
 impl Sharable for Guard {}
 impl Sharable for GuardSet {}
 
-mod sealed {
-    use super::{Guard, GuardSet, Hold, SlotGuard};
-
-    /// Made of what the nodes granted.
-    pub trait FromHold {
-        #[doc(hidden)]
-        fn from_hold(hold: Hold) -> Self;
-    }
-
-    impl FromHold for Guard {
-        fn from_hold(hold: Hold) -> Self {
-            Self::new(hold)
-        }
-    }
-
-    impl FromHold for GuardSet {
-        fn from_hold(hold: Hold) -> Self {
-            Self::new(hold)
-        }
-    }
-
-    impl FromHold for SlotGuard {
-        fn from_hold(hold: Hold) -> Self {
-            Self::new(hold)
-        }
-    }
-}
-
 impl<G> Request<G> {
-    pub(crate) fn new(driver: Driver, names: Vec<Name>, want: Want, ttl: Duration) -> Self {
+    fn new(driver: Driver, names: Vec<Name>, want: Want, make: fn(Hold) -> G) -> Self {
+        let times = &driver.config().times;
+        let ttl = TTL.clamp(times.ttl_min, times.ttl_max);
         let wishes = names.into_iter();
         let wishes = wishes.map(|name| Acquire::new(name, Mode::Exclusive, ttl));
         Self {
@@ -86,7 +57,7 @@ impl<G> Request<G> {
                 on_position: None,
             },
             ttl,
-            guard: PhantomData,
+            make,
         }
     }
 
@@ -133,6 +104,18 @@ impl<G> Request<G> {
     }
 }
 
+impl LockRequest {
+    pub(crate) fn one(driver: Driver, name: Name) -> Self {
+        Self::new(driver, vec![name], Want::One, Guard::new)
+    }
+}
+
+impl SlotRequest {
+    pub(crate) fn any(driver: Driver, slots: Vec<Name>) -> Self {
+        Self::new(driver, slots, Want::Any, SlotGuard::new)
+    }
+}
+
 impl<G: Sharable> Request<G> {
     /// Alone; this is what is asked for unless said otherwise.
     pub fn exclusive(self) -> Self {
@@ -157,6 +140,10 @@ impl<G: Sharable> Request<G> {
 }
 
 impl LockAllRequest {
+    pub(crate) fn all(driver: Driver, names: Vec<Name>) -> Self {
+        Self::new(driver, names, Want::All, GuardSet::new)
+    }
+
     /// Adds one more lock, with a mode of its own.
     pub fn with(mut self, name: impl AsRef<[u8]>, mode: Mode) -> Self {
         let wish = Acquire::new(Name::new(name), mode, self.ttl);
@@ -165,21 +152,21 @@ impl LockAllRequest {
     }
 }
 
-impl<G: Granted> Request<G> {
+impl<G> Request<G> {
     /// Waits as long as it takes.
     pub async fn acquire(self) -> Result<G, AcquireError> {
-        waited(self.wanted.take(Wait::Forever).await).map(G::from_hold)
+        waited(self.wanted.take(Wait::Forever).await).map(self.make)
     }
 
     /// Waits at most this long, for all of several locks together.
     pub async fn acquire_timeout(self, limit: Duration) -> Result<G, AcquireError> {
-        waited(self.wanted.take(Wait::AtMost(limit)).await).map(G::from_hold)
+        waited(self.wanted.take(Wait::AtMost(limit)).await).map(self.make)
     }
 
     /// Waits for nobody: none if somebody is in the way. Of several who try at the same moment,
     /// all may find another in the way.
     pub async fn try_acquire(self) -> Result<Option<G>, AcquireError> {
-        Ok(self.wanted.take(Wait::Not).await?.map(G::from_hold))
+        Ok(self.wanted.take(Wait::Not).await?.map(self.make))
     }
 }
 

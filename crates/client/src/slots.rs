@@ -7,16 +7,13 @@ use conclave_protocol::lock::{Holder, LockState};
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::driver::random;
 use crate::error::AcquireError;
-use crate::guard::Guard;
+use crate::guard::SlotGuard;
+use crate::semaphore::{slot_name, slot_of};
 use crate::watch::{PrefixWatch, Sight, WatchError};
 
 /// The most slots of a barrier or latch.
-pub const SLOTS_MAX: u32 = 1024;
-
-/// How long to wait before trying again although no slot was seen to become free.
-const AGAIN: Duration = Duration::from_millis(200);
+pub const SLOTS_MAX: u32 = 64;
 
 /// The slots of a barrier or latch, as they are seen.
 #[derive(Debug)]
@@ -44,18 +41,10 @@ impl Slots {
         }
     }
 
-    fn lock_name(&self, slot: u32) -> Vec<u8> {
-        let mut name = self.name.clone();
-        name.extend_from_slice(format!("~{slot}").as_bytes());
-        name
-    }
-
     fn slot_of(&self, state: &LockState) -> Option<u32> {
-        let rest = state.name.bytes().strip_prefix(self.name.as_slice())?;
-        let number = std::str::from_utf8(rest.strip_prefix(b"~")?).ok()?;
-        let slot: u32 = number.parse().ok()?;
-        let exact = slot.to_string() == number;
-        (exact && (1..=self.count).contains(&slot)).then_some(slot)
+        let slot = slot_of(&state.name)?;
+        let ours = slot_name(&self.name, slot) == state.name;
+        (ours && slot <= self.count).then_some(slot)
     }
 
     /// Who is in each slot.
@@ -90,31 +79,26 @@ impl Slots {
         ttl: Option<Duration>,
         note: &[u8],
         until: Option<Instant>,
-    ) -> Result<(u32, Guard), SlotError> {
-        // Parties that come together begin at different slots.
-        let start = (random() % u128::from(self.count)) as u32;
+    ) -> Result<SlotGuard, SlotError> {
+        let mut request = self.client.semaphore(&self.name, self.count).note(note);
+        if let Some(ttl) = ttl {
+            request = request.ttl(ttl);
+        }
+        let acquire = async {
+            match until {
+                None => request.acquire().await,
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    request.acquire_timeout(left).await
+                }
+            }
+        };
+        let mut acquire = std::pin::pin!(acquire);
         loop {
-            for turn in 0..self.count {
-                let slot = (start + turn) % self.count + 1;
-                if self.holders.contains_key(&slot) {
-                    continue;
-                }
-                let mut request = self.client.lock(self.lock_name(slot)).note(note);
-                if let Some(ttl) = ttl {
-                    request = request.ttl(ttl);
-                }
-                if let Some(guard) = request.try_acquire().await? {
-                    return Ok((slot, guard));
-                }
-            }
-            let again = Instant::now() + AGAIN;
-            let until_next = until.map_or(again, |until| until.min(again));
-            // Either way we look again: a state may be late.
-            if let Ok(changed) = tokio::time::timeout_at(until_next, self.change()).await {
-                changed?;
-            }
-            if until.is_some_and(|until| until <= Instant::now()) {
-                return Err(AcquireError::TimedOut { position: None }.into());
+            // What changes meanwhile is known when the slot is ours.
+            tokio::select! {
+                taken = &mut acquire => return Ok(taken?),
+                changed = self.change() => changed?,
             }
         }
     }

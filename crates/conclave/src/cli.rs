@@ -87,25 +87,28 @@ enum Command {
         after_help = "Examples:\n  conclave lock nightly-backup -- ./backup.sh\n  \
         conclave lock deploy --wait 30s -- make deploy\n  \
         conclave lock gpu0 --group llama-70b -- ./infer.py\n  \
+        conclave lock licences --slots 4 -- ./simulate      # at most four at once\n  \
+        conclave lock src --and dst -- ./move               # both, or none\n  \
         conclave lock index --try --endpoints http://10.0.0.1:8000 -- ./reindex\n\n\
         The command finds CONCLAVE_LOCK, CONCLAVE_TOKEN (give it to what you write to) and\n\
-        CONCLAVE_GROUP in its environment. Signals are passed on to it. If the lock cannot be\n\
-        renewed it gets TERM a fifth of the TTL before the deadline, at once if the lock is\n\
-        gone, and KILL at the deadline; if this process is killed it gets TERM (Linux). Below a\n\
-        terminal that is the command alone, elsewhere the whole process group it leads.\n\n\
+        CONCLAVE_GROUP in its environment; with --slots also CONCLAVE_SLOT, with --and also\n\
+        CONCLAVE_LOCKS and CONCLAVE_TOKENS, one per line in the same order. Signals are\n\
+        passed on to it. If the lock cannot be renewed it gets TERM a fifth of the TTL before the\n\
+        deadline, at once if the lock is gone, and KILL at the deadline; if this process\n\
+        is killed it gets TERM (Linux). Below a terminal that is the command alone, elsewhere\n\
+        the whole process group it leads.\n\n\
         Exit codes: that of the command (128+n if signal n ended it), 2 usage, 3 not acquired\n\
         in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
     )]
     Lock(service::Lock),
     /// Run a command while leading an election, or follow who leads
-    #[command(
-        after_help = "Examples:\n  conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
+    #[command(after_help = "Examples:\n  \
+        conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
         conclave elect scheduler --value b --ttl 3s --wait 1m -- ./scheduler\n  \
         conclave elect scheduler --observe --json\n  \
         conclave elect scheduler --observe --once        # exit 3 if nobody leads\n\n\
         Whoever holds the lock NAME leads; its value is what observers read, and tokens and\n\
-        values never go back for them. Environment, signals and exit codes are those of 'lock'."
-    )]
+        values never go back for them. Environment, signals and exit codes are those of 'lock'.")]
     Elect(service::Elect),
     /// Follow a lock, or all locks whose names begin alike, as they change
     #[command(after_help = "Examples:\n  conclave watch jobs/nightly\n  \
@@ -138,8 +141,11 @@ enum Command {
     /// List the locks that are held or waited for
     #[command(after_help = "Examples:\n  conclave locks\n  conclave locks jobs/ --watch=2s")]
     Locks(service::Locks),
-    /// Show who holds a lock and who waits for it
-    #[command(after_help = "Examples:\n  conclave show gpu0\n  conclave show gpu0 --watch --json")]
+    /// Show who holds a lock, who waits for it, and why
+    #[command(
+        after_help = "Examples:\n  conclave show gpu0\n  conclave show gpu0 --mine\n  \
+        conclave show gpu0 --watch --json"
+    )]
     Show(service::Show),
     /// List the sessions of clients
     #[command(after_help = "Example:\n  conclave sessions --json")]

@@ -60,6 +60,8 @@ pub struct Meters {
     pub clients: Gauge,
     /// Tombstones of released handles.
     pub tombstones: Gauge,
+    /// Watches that this node keeps.
+    pub watches: Gauge,
     /// Open connections on the peer port.
     pub connections: Gauge,
     /// Requests that wait at this node.
@@ -132,6 +134,7 @@ impl Meters {
             sessions: book.gauge("sessions", "Sessions that this node keeps"),
             clients: book.gauge("clients", "Smart clients and gateways known to this node"),
             tombstones: book.gauge("tombstones", "Released handles that are remembered"),
+            watches: book.gauge("watches", "Watches of clients and gateways at this node"),
             connections: book.gauge("connections", "Open connections on the peer port"),
             waiting: book.gauge("waiting", "Requests that wait in a queue of this node"),
             granted: book.gauge("held", "Grants of this node that are out"),

@@ -22,7 +22,7 @@ use std::time::Duration;
 use conclave_client::Security;
 use conclave_protocol::Now;
 use conclave_protocol::id::{Name, NodeId, RequestNo, SessionId};
-use conclave_protocol::lock::{Access, Config, Label, LockView, Start};
+use conclave_protocol::lock::{Access, Config, Label, LockView, Reason, Start};
 use conclave_wire::Cluster;
 use mio::{Poll, Waker};
 use tokio::sync::{oneshot, watch};
@@ -70,6 +70,8 @@ pub enum Query {
         /// Who reads: sees its own and those it may administer. None sees all.
         reader: Option<Arc<str>>,
     },
+    /// Why each request for a lock waits, and what else people ask about it.
+    Reasons(Name),
     /// Owner and note of requests, at most [`LABELS_MAX`].
     Labels(Vec<(SessionId, RequestNo)>),
 }
@@ -94,6 +96,15 @@ pub enum Report {
     Locks(Vec<(Name, LockView)>, Option<u32>),
     /// To [`Query::Sessions`], with the next cursor if there is more.
     Sessions(Vec<SessionView>, Option<u32>),
+    /// To [`Query::Reasons`].
+    Reasons {
+        /// What the node is doing, as in [`Report::Overview`].
+        state: &'static str,
+        /// How long it grants nothing yet, if it pauses or recovers.
+        pause: Option<Duration>,
+        /// The requests, best first.
+        reasons: Vec<Reason>,
+    },
     /// To [`Query::Labels`], in its order; none for a request that is gone.
     Labels(Vec<Option<Label>>),
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::lock::{
-    Config, Limits, Plant, Policy, Protocol, Quorums, QuorumsError, Restart, Rules, Times,
+    Choice, Config, Limits, Plant, Policy, Protocol, Quorums, QuorumsError, Restart, Rules, Times,
 };
 use conclave_quorum::build::{BuildError, build};
 use conclave_quorum::{System, text};
@@ -86,6 +86,23 @@ impl Value for Protocol {
             "lock" => Ok(Self::Parallel),
             "lock-serial" => Ok(Self::Serial),
             _ => Err(format!("'{text}' is no protocol; give lock or lock-serial")),
+        }
+    }
+}
+
+impl Value for Choice {
+    fn show(&self) -> String {
+        match self {
+            Self::Shared => "shared".to_owned(),
+            Self::Near => "near".to_owned(),
+        }
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "shared" => Ok(Self::Shared),
+            "near" => Ok(Self::Near),
+            _ => Err(format!("'{text}' is no choice; give shared or near")),
         }
     }
 }
@@ -257,6 +274,16 @@ options! {
     latency: Latency = Latency::Constant(1_000_000),
     /// By how much pairs of processes differ in latency: each is drawn from one to this factor.
     spread: f64 = 1.0,
+    /// Into how many regions nodes and clients are spread.
+    regions: u32 = 1,
+    /// How many times as long a message takes from one region to another.
+    far: f64 = 1.0,
+    /// How many times as long messages to and from the first node take.
+    slow: f64 = 1.0,
+    /// The share of wishes for names that belong to the client's own region.
+    local: f64 = 0.0,
+    /// How clients choose the quorum they ask first.
+    choice: Choice = Choice::Shared,
     /// How far wall clocks are off.
     skew_ms: u64 = 0,
     /// How long a write takes to become durable.
@@ -334,6 +361,11 @@ impl Options {
         rates.iter().any(|rate| *rate > 0.0)
     }
 
+    /// Clients are dealt to the regions in turn.
+    pub(crate) fn region_of_client(&self, client: u32) -> u32 {
+        client % self.regions
+    }
+
     /// The names of the groups that clients ask for.
     pub fn group_names(&self) -> Vec<String> {
         (0..self.groups)
@@ -376,6 +408,7 @@ impl Options {
             },
             max_bypass: self.max_bypass,
             protocol: self.protocol,
+            choice: self.choice,
         };
         let mut config = Config::new(quorums);
         config.times = Times {
@@ -438,8 +471,18 @@ impl Options {
         if self.drift_ppm >= 500_000 {
             return wrong("drift_ppm", "clocks must agree by half at least");
         }
-        if !(1.0..=1000.0).contains(&self.spread) {
-            return wrong("spread", "give a factor from 1 to 1000");
+        let factors = [
+            ("spread", self.spread),
+            ("far", self.far),
+            ("slow", self.slow),
+        ];
+        for (key, value) in factors {
+            if !(1.0..=1000.0).contains(&value) {
+                return wrong(key, "give a factor from 1 to 1000");
+            }
+        }
+        if !(1..=PROCESSES_MAX).contains(&self.regions) {
+            return wrong("regions", "give 1 to 100000");
         }
         let day = 86_400_000;
         let spans = [

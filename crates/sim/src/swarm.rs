@@ -3,7 +3,7 @@
 //! A run in which everything happens at once hides more than one in which a few things happen
 //! often; so most seeds leave most faults out.
 
-use conclave_protocol::lock::{Plant, Protocol, Restart};
+use conclave_protocol::lock::{Choice, Plant, Protocol, Restart};
 use conclave_quorum::Prng;
 
 use crate::net::Latency;
@@ -53,6 +53,16 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
         // Drawn apart: what else a seed means stays as it was.
         let mut rng = Prng::new(seed ^ 0x0061_6e79);
         options.any = one(&mut rng, &[0.0, 0.0, 0.1, 0.5]);
+        options.choice = one(&mut rng, &[Choice::Shared, Choice::Shared, Choice::Near]);
+        // Links must still live through a round trip.
+        let quick = matches!(
+            options.latency,
+            Latency::Constant(_) | Latency::Uniform(200_000, _)
+        );
+        if quick && options.spread <= 1.0 {
+            options.regions = one(&mut rng, &[1, 2, 3]);
+            (options.far, options.slow) = one(&mut rng, &[(5.0, 1.0), (1.0, 8.0)]);
+        }
     }
     options
 }

@@ -108,9 +108,21 @@ impl Workload {
         }
     }
 
-    /// Draws the next wish.
-    pub(crate) fn wish(&mut self, options: &Options) -> Wish {
-        let mut locks = vec![(self.pick_name(options.hot), self.pick_mode(options))];
+    /// A name that belongs to a client's own region, if there are such.
+    fn local_name(&mut self, options: &Options, client: u32) -> Option<u32> {
+        if options.local <= 0.0 || !self.rng.chance(options.local) {
+            return None;
+        }
+        let (region, regions) = (options.region_of_client(client), options.regions);
+        let own = options.names.saturating_sub(region).div_ceil(regions);
+        (own > 0).then(|| region + regions * self.rng.below(own as usize) as u32)
+    }
+
+    /// Draws the next wish of a client.
+    pub(crate) fn wish(&mut self, options: &Options, client: u32) -> Wish {
+        let name = self.local_name(options, client);
+        let name = name.unwrap_or_else(|| self.pick_name(options.hot));
+        let mut locks = vec![(name, self.pick_mode(options))];
         let any = options.any > 0.0 && options.names > 1 && self.rng.chance(options.any);
         if any {
             // The first few names are slots: callers who name different numbers of them meet.

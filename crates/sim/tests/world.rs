@@ -8,9 +8,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use conclave_protocol::lock::Protocol;
+use conclave_protocol::lock::{Choice, Protocol};
 use conclave_sim::fact::{Checker, Eyes, Fact, True, Violation};
 use conclave_sim::measure::Measures;
+use conclave_sim::net::Latency;
 use conclave_sim::trace::Line;
 use conclave_sim::{Fuzz, Options, fuzz, invariants, run, run_checked, swarm};
 
@@ -239,4 +240,72 @@ fn everything_goes_wrong_and_then_everything_ends() {
     }
     // All five nodes start in each of three runs, and come back each time.
     assert_eq!(counts["up"], counts["down"] + counts["disk lost"] + 15);
+}
+
+/// Eight clients, three slots: the bound is as hard as a lock, and it is used.
+#[test]
+fn a_semaphore_is_as_full_as_it_may_be() {
+    for seed in 1..=8 {
+        let options = Options {
+            seed,
+            names: 3,
+            any: 1.0,
+            clients: 8,
+            exclusive: 1.0,
+            detach: 0.3,
+            named: 0.0,
+            cancel: 0.2,
+            reset: 2.0,
+            span_ms: 2000,
+            ..Options::default()
+        };
+        let outcome = run_checked(&options).unwrap();
+        assert_eq!(outcome.violation, None, "{options}");
+        assert_eq!(outcome.measures.inside_max, 3, "{options}");
+    }
+}
+
+/// Two regions, each with locks of its own: whoever chooses near quorums enters within its region,
+/// and a node that is slow for everybody is left alone.
+#[test]
+fn near_quorums_are_quick_and_slow_nodes_are_left_out() {
+    let world = |choice| Options {
+        system: "majority(5)".to_owned(),
+        names: 64,
+        hot: 0.0,
+        local: 1.0,
+        exclusive: 1.0,
+        clients: 6,
+        cancel: 0.0,
+        deadline: 0.0,
+        attempt: 0.0,
+        together: 0.0,
+        detach: 0.0,
+        hold_ms: 5,
+        think_ms: 20,
+        link_ttl_ms: 1000,
+        heartbeat_ms: 250,
+        hedge_us: 50_000,
+        latency: Latency::Constant(500_000),
+        regions: 2,
+        far: 30.0,
+        choice,
+        ..Options::default()
+    };
+    let wait = |options: &Options| {
+        let outcome = run_checked(options).unwrap();
+        assert_eq!(outcome.violation, None, "{options}");
+        outcome.measures
+    };
+    // Three nodes of five are in the first region: a quorum.
+    let far = wait(&world(Choice::Shared)).wait.p50;
+    let close = wait(&world(Choice::Near)).wait.p50;
+    assert!(close * 4.0 < far, "{close} {far}");
+
+    let mut slow = world(Choice::Shared);
+    slow.regions = 1;
+    slow.slow = 200.0;
+    let measures = wait(&slow);
+    assert!(measures.load[0] < 0.1, "{:?}", measures.load);
+    assert!(measures.load.iter().skip(1).all(|load| *load < 0.9));
 }

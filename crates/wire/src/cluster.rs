@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{
-    Config, ConfigId, Limits, Policy, Protocol, Quorums, QuorumsError, Restart,
+    Choice, Config, ConfigId, Limits, Policy, Protocol, Quorums, QuorumsError, Restart,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -151,6 +151,19 @@ pub struct PolicyText {
     /// `parallel` or `serial`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<ProtocolText>,
+    /// `shared` or `near`: how clients choose the quorum that they ask first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<ChoiceText>,
+}
+
+/// How clients choose the quorum that they ask first, as written in the cluster file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChoiceText {
+    /// By the lock's name alone.
+    Shared,
+    /// Near nodes first.
+    Near,
 }
 
 /// Which protocol serves a lock, as written in the cluster file.
@@ -468,12 +481,14 @@ impl PolicyText {
     fn text(&self) -> String {
         let show = |value: Option<u32>| value.map_or("usual".to_owned(), |n| n.to_string());
         let serial = self.protocol == Some(ProtocolText::Serial);
+        let near = self.choice == Some(ChoiceText::Near);
         format!(
-            "{:?}: max_inside={} max_bypass={} {}",
+            "{:?}: max_inside={} max_bypass={} {}{}",
             self.prefix,
             show(self.max_inside),
             show(self.max_bypass),
-            if serial { "serial" } else { "parallel" }
+            if serial { "serial" } else { "parallel" },
+            if near { " near" } else { "" }
         )
     }
 
@@ -492,6 +507,10 @@ impl PolicyText {
             protocol: match self.protocol {
                 Some(ProtocolText::Serial) => Protocol::Serial,
                 Some(ProtocolText::Parallel) | None => Protocol::Parallel,
+            },
+            choice: match self.choice {
+                Some(ChoiceText::Near) => Choice::Near,
+                Some(ChoiceText::Shared) | None => Choice::Shared,
             },
         };
         Ok((self.prefix.clone().into_bytes(), policy))

@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{ClientId, GrantNo, Key, Name, NodeId, Token};
 use conclave_protocol::lock::{
-    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, Watch,
+    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, NodeHealth, Watch,
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
@@ -169,6 +169,11 @@ impl Driver {
     /// Whether nodes refuse this client because it has not shown who it is.
     pub fn is_unauthenticated(&self) -> bool {
         self.owned.shared.with(|core| core.unauthenticated)
+    }
+
+    /// How the nodes look from here.
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        self.owned.shared.with(|core| core.machine.nodes())
     }
 
     /// What has been counted since the start.
@@ -379,7 +384,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-pub(crate) fn random() -> u128 {
+fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

@@ -83,6 +83,7 @@ fn setups() -> Vec<Setup> {
                     max_inside: None,
                     max_bypass: None,
                     protocol: Some(ProtocolText::Serial),
+                    choice: None,
                 }],
                 ..system("majority(5)")
             },

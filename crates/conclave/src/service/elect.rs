@@ -58,14 +58,10 @@ impl Elect {
             return self.follow();
         }
         let value = self.value.unwrap_or_default();
-        let lock = Lock {
-            ttl: self.ttl,
-            wait: self.wait,
-            verbose: self.verbose,
-            json: self.json,
-            value: Some(value.as_bytes().to_vec()),
-            ..Lock::plain(self.name, self.endpoints, self.command)
-        };
+        let mut lock = Lock::plain(self.name, self.endpoints, self.command);
+        (lock.ttl, lock.wait) = (self.ttl, self.wait);
+        (lock.verbose, lock.json) = (self.verbose, self.json);
+        lock.value = Some(value.as_bytes().to_vec());
         lock.run()
     }
 

@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conclave_client::{AcquireError, Client, Guard, clock};
+use conclave_client::{AcquireError, Client, Guard, GuardSet, Mode, Request, SlotGuard, clock};
 use conclave_protocol::Instant as Steady;
 use conclave_wire::Span;
 use rustix::process::Signal;
@@ -18,19 +19,31 @@ use tokio::process::{Child, Command};
 use super::find::{Endpoints, Target, not_connected};
 use super::forward::Signals;
 use super::place::shown;
-use super::runtime;
 use super::signals::code_of_signal;
+use super::{look, runtime};
 use crate::cli::Failure;
 
 /// How often the time that is left is looked at, at least: timers stand still while a machine
 /// sleeps, the lock does not.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// When a wait is explained first, and how often afterwards.
+const WAIT_TOLD: Duration = Duration::from_secs(1);
+const WAIT_TOLD_AGAIN: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Lock {
     /// The lock
     pub(super) name: OsString,
+    /// Hold this lock too: all or none
+    #[arg(long, value_name = "OTHER")]
+    pub(super) and: Vec<OsString>,
+    /// Take any one of so many slots of this name: at most so many hold it at once; all callers
+    /// must give the same number
+    #[arg(long, value_name = "K", conflicts_with_all = ["shared", "group", "and"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(super) slots: Option<u32>,
     /// Share it with other readers
     #[arg(long, conflicts_with = "group")]
     pub(super) shared: bool,
@@ -69,6 +82,7 @@ pub(crate) struct Lock {
 #[derive(Debug, Default)]
 struct Report {
     token: Option<u64>,
+    slot: Option<u32>,
     group: Option<String>,
     waited: Duration,
     held: Option<Duration>,
@@ -79,6 +93,8 @@ impl Lock {
     pub(super) fn plain(name: OsString, endpoints: Endpoints, command: Vec<OsString>) -> Self {
         Self {
             name,
+            and: Vec::new(),
+            slots: None,
             shared: false,
             group: None,
             ttl: Span(Duration::from_secs(10)),
@@ -113,6 +129,7 @@ impl Lock {
             "lock": self.name.to_string_lossy(),
             "outcome": outcome,
             "token": report.token,
+            "slot": report.slot,
             "group": report.group,
             "waited_ms": millis(report.waited),
             "held_ms": report.held.map(millis),
@@ -127,8 +144,19 @@ impl Lock {
         }
     }
 
+    /// What is held, in words.
     fn shown(&self) -> String {
-        shown(&self.name.to_string_lossy())
+        let mut names = shown(&self.name.to_string_lossy());
+        for other in &self.and {
+            names.push_str("' and '");
+            names.push_str(&shown(&other.to_string_lossy()));
+        }
+        names
+    }
+
+    /// Whether somebody wants to know what is waited for.
+    fn talks(&self) -> bool {
+        !self.json && (self.verbose || std::io::stderr().is_terminal())
     }
 
     async fn take(&self, target: &Target, report: &mut Report) -> Result<(), Failure> {
@@ -142,13 +170,15 @@ impl Lock {
         let client = client.map_err(|error| not_connected(&error))?;
         let acquired = tokio::select! {
             acquired = self.acquire(&client) => acquired,
+            never = self.tell_wait(target) => never,
             signal = signals.stop() => Err(interrupted(signal)),
         };
         report.waited = begun.elapsed();
         let result = match acquired {
             Ok(guard) => {
                 report.token = Some(guard.token());
-                report.group = Some(guard.group().to_string());
+                report.slot = guard.slot();
+                report.group = guard.group();
                 let begun = Instant::now();
                 let result = self.hold(guard, &mut signals).await;
                 report.held = Some(begun.elapsed());
@@ -161,34 +191,36 @@ impl Lock {
         result
     }
 
-    async fn acquire(&self, client: &Client) -> Result<Guard, Failure> {
+    fn mode(&self) -> Mode {
+        match &self.group {
+            Some(group) => Mode::group(group.as_bytes()),
+            None if self.shared => Mode::Shared,
+            None => Mode::Exclusive,
+        }
+    }
+
+    async fn acquire(&self, client: &Client) -> Result<Held, Failure> {
+        let own = self.name.as_bytes();
         if let Some(count) = self.latch {
-            return self.count(client, count).await;
+            return self.count(client, count).await.map(Held::One);
         }
-        let mut request = client.lock(self.name.as_bytes()).ttl(self.ttl.0);
-        request = match &self.group {
-            Some(group) => request.group(group.as_bytes()),
-            None if self.shared => request.shared(),
-            None => request.exclusive(),
-        };
-        if let Some(value) = &self.value {
-            request = request.note(value);
-        }
-        if !self.json && (self.verbose || std::io::stderr().is_terminal()) {
-            let name = self.shown();
-            request = request.on_position(move |place| {
-                anstream::eprintln!("waiting for '{name}': {place} before us");
-            });
-        }
-        let name = self.shown();
-        let acquired = if self.try_only {
-            let tried = request.try_acquire().await;
-            tried.and_then(|guard| guard.ok_or(AcquireError::TimedOut { position: None }))
-        } else if let Some(wait) = self.wait {
-            request.acquire_timeout(wait.0).await
+        let acquired = if let Some(slots) = self.slots {
+            self.wait_for(client.semaphore(own, slots))
+                .await
+                .map(Held::Slot)
+        } else if self.and.is_empty() {
+            let mut request = client.lock(own).mode(self.mode());
+            if let Some(value) = &self.value {
+                request = request.note(value);
+            }
+            self.wait_for(request).await.map(Held::One)
         } else {
-            request.acquire().await
+            let others = self.and.iter().map(|name| name.as_bytes());
+            let request = client.lock_all(std::iter::once(own).chain(others));
+            let taken = self.wait_for(request.mode(self.mode())).await;
+            taken.map(|set| Held::Set(set, self.name.clone()))
         };
+        let name = self.shown();
         acquired.map_err(|error| match error {
             AcquireError::TimedOut { .. } if self.try_only => {
                 Failure::NotAcquired(format!("'{name}' is held by somebody else"))
@@ -197,6 +229,77 @@ impl Lock {
             AcquireError::NoQuorum { .. } => Failure::NoQuorum(error.to_string()),
             error => Failure::Input(format!("'{name}': {error}")),
         })
+    }
+
+    /// Waits as long as was said.
+    async fn wait_for<G>(&self, request: Request<G>) -> Result<G, AcquireError> {
+        let mut request = request.ttl(self.ttl.0);
+        if self.talks() {
+            let name = self.shown();
+            request = request.on_position(move |place| {
+                anstream::eprintln!("waiting for '{name}': {place} before us");
+            });
+        }
+        if self.try_only {
+            let tried = request.try_acquire().await;
+            tried.and_then(|guard| guard.ok_or(AcquireError::TimedOut { position: None }))
+        } else if let Some(wait) = self.wait {
+            request.acquire_timeout(wait.0).await
+        } else {
+            request.acquire().await
+        }
+    }
+
+    /// Says who is in the way while it waits; it never ends.
+    async fn tell_wait(&self, target: &Target) -> Result<Held, Failure> {
+        if self.talks() {
+            let mut pause = WAIT_TOLD;
+            loop {
+                tokio::time::sleep(pause).await;
+                for line in self.in_the_way(target).await {
+                    anstream::eprintln!("{line}");
+                }
+                pause = WAIT_TOLD_AGAIN;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn in_the_way(&self, target: &Target) -> Vec<String> {
+        let me = conclave_client::default_owner();
+        let mut lines = Vec::new();
+        if let Some(slots) = self.slots {
+            let path = look::slots_path(self.name.as_bytes());
+            if let Ok(told) = look::ask(target, &path).await {
+                let locks = look::list(&told["locks"]).iter();
+                let held = locks.filter(|lock| !look::list(&lock["holders"]).is_empty());
+                let name = self.shown();
+                lines.push(format!(
+                    "'{name}': {} of {slots} slots are held",
+                    held.count()
+                ));
+            }
+            return lines;
+        }
+        for name in std::iter::once(&self.name).chain(&self.and) {
+            let path = look::lock_path(name.as_bytes());
+            let Ok(told) = look::ask(target, &path).await else {
+                continue;
+            };
+            let mut waiters = look::list(&told["waiters"]).iter();
+            let Some(mine) = waiters.find(|waiter| waiter["owner"] == me.as_str()) else {
+                continue;
+            };
+            let name = shown(&name.to_string_lossy());
+            let why = look::text(&mine["why"]["text"]);
+            let holder = look::list(&told["holders"]).first();
+            let since = holder.and_then(|holder| holder["held_ms"].as_u64());
+            let since = since.map_or(String::new(), |held| {
+                format!(", for {}", look::span_text(held))
+            });
+            lines.push(format!("'{name}': {why}{since}"));
+        }
+        lines
     }
 
     /// Takes one of the slots of a latch.
@@ -210,9 +313,9 @@ impl Lock {
     }
 
     /// Runs the command, and sees to it that it does not outlive the lock.
-    async fn hold(&self, guard: Guard, signals: &mut Signals) -> Result<(), Failure> {
+    async fn hold(&self, guard: Held, signals: &mut Signals) -> Result<(), Failure> {
         let mut child = self.start(&guard, signals.apart())?;
-        let mut lost = std::pin::pin!(guard.lost());
+        let mut lost = guard.lost();
         let mut watch = Watch::default();
         let status = loop {
             if let Some(signal) = watch.look(clock::now().mono, guard.valid_for()) {
@@ -230,7 +333,7 @@ impl Lock {
         };
         let name = self.shown();
         let how = super::members::ended(status);
-        let kept = guard.release().await.is_ok();
+        let kept = guard.release().await;
         if watch.told {
             return Err(Failure::Lost(format!(
                 "'{name}' was lost; the command was told to end: {how}"
@@ -247,7 +350,7 @@ impl Lock {
         }
     }
 
-    fn start(&self, guard: &Guard, apart: bool) -> Result<Child, Failure> {
+    fn start(&self, guard: &Held, apart: bool) -> Result<Child, Failure> {
         let binary = std::env::current_exe()?;
         let mut command = Command::new(binary);
         command
@@ -257,12 +360,87 @@ impl Lock {
             .args(&self.command)
             .env("CONCLAVE_LOCK", &self.name)
             .env("CONCLAVE_TOKEN", guard.token().to_string())
-            .env("CONCLAVE_GROUP", OsStr::new(&guard.group().to_string()));
+            .env("CONCLAVE_GROUP", guard.group().unwrap_or_default());
+        if let Some(slot) = guard.slot() {
+            command.env("CONCLAVE_SLOT", slot.to_string());
+        }
+        if let Held::Set(set, _) = &guard {
+            // Names may hold anything but a zero byte; lines keep them apart well enough.
+            let names = set.names();
+            let tokens = names.iter().map(|name| set.token(name.bytes()));
+            let tokens = tokens.map(|token| token.unwrap_or_default().to_string());
+            let lines = names.iter().map(|name| name.bytes()).collect::<Vec<_>>();
+            command
+                .env("CONCLAVE_LOCKS", OsStr::from_bytes(&lines.join(&b'\n')))
+                .env("CONCLAVE_TOKENS", tokens.collect::<Vec<_>>().join("\n"));
+        }
         if apart {
             command.process_group(0);
         }
         let started = command.spawn();
         started.map_err(|error| Failure::Failed(format!("cannot start the command: {error}")))
+    }
+}
+
+/// What was taken.
+#[derive(Debug)]
+enum Held {
+    One(Guard),
+    Slot(SlotGuard),
+    /// Several, and which of them was named first.
+    Set(GuardSet, OsString),
+}
+
+impl Held {
+    /// The token of the lock that was named first.
+    fn token(&self) -> u64 {
+        match self {
+            Self::One(guard) => guard.token(),
+            Self::Slot(guard) => guard.token(),
+            Self::Set(set, first) => set.token(first.as_bytes()).unwrap_or_default(),
+        }
+    }
+
+    fn slot(&self) -> Option<u32> {
+        match self {
+            Self::Slot(guard) => Some(guard.slot()),
+            Self::One(_) | Self::Set(..) => None,
+        }
+    }
+
+    fn group(&self) -> Option<String> {
+        let group = match self {
+            Self::One(guard) => Some(guard.group()),
+            Self::Slot(guard) => Some(guard.group()),
+            Self::Set(set, first) => set.group(first.as_bytes()),
+        };
+        group.map(|group| group.to_string())
+    }
+
+    fn valid_for(&self) -> Duration {
+        match self {
+            Self::One(guard) => guard.valid_for(),
+            Self::Slot(guard) => guard.valid_for(),
+            Self::Set(set, _) => set.valid_for(),
+        }
+    }
+
+    /// Ends when it is lost; it borrows nothing.
+    fn lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        match self {
+            Self::One(guard) => Box::pin(guard.lost()),
+            Self::Slot(guard) => Box::pin(guard.lost()),
+            Self::Set(set, _) => Box::pin(set.lost()),
+        }
+    }
+
+    /// Releases; false if it had been lost before.
+    async fn release(self) -> bool {
+        match self {
+            Self::One(guard) => guard.release().await.is_ok(),
+            Self::Slot(guard) => guard.release().await.is_ok(),
+            Self::Set(set, _) => set.release().await.is_ok(),
+        }
     }
 }
 

@@ -59,6 +59,12 @@ pub(crate) struct Locks {
 pub(crate) struct Show {
     /// The lock
     name: OsString,
+    /// Mark the requests of this session: the beginning of its id
+    #[arg(long, value_name = "S")]
+    session: Option<String>,
+    /// Mark the requests of this user on this machine
+    #[arg(long)]
+    mine: bool,
     #[command(flatten)]
     how: How,
 }
@@ -75,7 +81,7 @@ pub(crate) struct Sessions {
 
 impl Status {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let told = self.how.look("/v1/status", status_text)?;
+        let told = self.how.look("/v1/status", &status_text)?;
         // Scripts ask for the code: no quorum serves.
         if told["available"] == Value::Bool(false) {
             return Err(Failure::Exit(5));
@@ -92,7 +98,7 @@ impl Locks {
             .map_or(&b""[..], |text| text.as_bytes());
         let prefix = encoded(prefix);
         let path = format!("/v1/locks?limit={}&prefix={prefix}", self.limit);
-        self.how.look(&path, locks_text).map(drop)
+        self.how.look(&path, &locks_text).map(drop)
     }
 }
 
@@ -101,21 +107,66 @@ impl Show {
         if self.name.is_empty() {
             return Err(Failure::input("NAME is empty: name a lock"));
         }
-        let path = format!("/v1/locks/{}", encoded(self.name.as_bytes()));
-        self.how.look(&path, show_text).map(drop)
+        let path = lock_path(self.name.as_bytes());
+        let mark = Mark {
+            session: self.session.clone(),
+            owner: self.mine.then(own_prefix),
+        };
+        self.how
+            .look(&path, &|told: &Value| show_text(told, &mark))
+            .map(drop)
+    }
+}
+
+/// Where a node tells about a lock.
+pub(super) fn lock_path(name: &[u8]) -> String {
+    format!("/v1/locks/{}", encoded(name))
+}
+
+/// Where a node tells about the slots of a semaphore.
+pub(super) fn slots_path(name: &[u8]) -> String {
+    format!("/v1/locks?limit=1000&prefix={}~", encoded(name))
+}
+
+/// How the labels of this user's requests on this machine begin.
+fn own_prefix() -> String {
+    let owner = conclave_client::default_owner();
+    let end = owner.rfind(" pid ").map_or(owner.len(), |end| end + 5);
+    owner[..end].to_owned()
+}
+
+/// Whose requests are marked.
+#[derive(Debug, Default)]
+struct Mark {
+    session: Option<String>,
+    owner: Option<String>,
+}
+
+impl Mark {
+    /// The cell that names who made a request.
+    fn cell(&self, request: &Value) -> String {
+        let begins = |field: &str, with: &Option<String>| {
+            let value = request[field].as_str();
+            with.as_ref()
+                .zip(value)
+                .is_some_and(|(with, value)| value.starts_with(with.as_str()))
+        };
+        let marked = begins("session", &self.session) || begins("owner", &self.owner);
+        let mark = if marked { "* " } else { "" };
+        format!("{mark}{}", text(&request["owner"]))
     }
 }
 
 impl Sessions {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let path = format!("/v1/sessions?limit={}", self.limit);
-        self.how.look(&path, sessions_text).map(drop)
+        self.how.look(&path, &sessions_text).map(drop)
     }
 }
 
 impl How {
     /// Shows what nodes answer at this path, once or again and again.
-    fn look(&self, path: &str, text: fn(&Value) -> String) -> Result<Value, Failure> {
+    fn look(&self, path: &str, text: &dyn Fn(&Value) -> String) -> Result<Value, Failure> {
         let target = self.endpoints.find()?;
         runtime()?.block_on(async {
             let Some(Span(pause)) = self.watch else {
@@ -140,7 +191,7 @@ impl How {
         })
     }
 
-    fn print(&self, told: &Value, text: fn(&Value) -> String) -> Result<(), Failure> {
+    fn print(&self, told: &Value, text: &dyn Fn(&Value) -> String) -> Result<(), Failure> {
         match (self.json, self.watch) {
             (true, None) => output::json(told),
             (true, Some(_)) => output::line(told.to_string()),
@@ -151,7 +202,7 @@ impl How {
 }
 
 /// The first good answer of any endpoint.
-async fn ask(target: &Target, path: &str) -> Result<Value, Failure> {
+pub(super) async fn ask(target: &Target, path: &str) -> Result<Value, Failure> {
     let mut asked = JoinSet::new();
     for endpoint in &target.urls {
         let url = format!("{endpoint}{path}");
@@ -255,7 +306,7 @@ fn locks_text(told: &Value) -> String {
     format!("{}{more}{}", table.trim_fmt(), footnotes(told))
 }
 
-fn show_text(told: &Value) -> String {
+fn show_text(told: &Value, mark: &Mark) -> String {
     let (holders, waiters) = (list(&told["holders"]), list(&told["waiters"]));
     let name = text(&told["name"]);
     let mut out = match (holders.len(), waiters.len()) {
@@ -263,7 +314,9 @@ fn show_text(told: &Value) -> String {
         (held, waiting) => format!("'{name}': {held} inside, {waiting} waiting"),
     };
     if !holders.is_empty() {
-        let header = ["INSIDE", "MODE", "TOKEN", "ASKED", "NODES", "NOTE"];
+        let header = [
+            "INSIDE", "MODE", "TOKEN", "HELD FOR", "ENDS IN", "NODES", "NOTE",
+        ];
         let mut table = output::table(&header);
         for holder in holders {
             let nodes: Vec<String> = list(&holder["nodes"]).iter().map(text).collect();
@@ -273,10 +326,13 @@ fn show_text(told: &Value) -> String {
                 ""
             };
             table.add_row([
-                format!("{}{doubt}", text(&holder["owner"])),
+                format!("{}{doubt}", mark.cell(holder)),
                 mode(&holder["mode"]),
                 text(&holder["token"]),
-                ago(&holder["asked_ms"]),
+                holder["held_ms"].as_u64().map_or(String::new(), span_text),
+                holder["expires_ms"]
+                    .as_u64()
+                    .map_or(String::new(), span_text),
                 nodes.join(" "),
                 text(&holder["note"]),
             ]);
@@ -284,13 +340,14 @@ fn show_text(told: &Value) -> String {
         let _ = write!(out, "\n\n{}", table.trim_fmt());
     }
     if !waiters.is_empty() {
-        let mut table = output::table(&["WAITING", "MODE", "BEFORE IT", "ASKED"]);
+        let mut table = output::table(&["WAITING", "MODE", "BEFORE IT", "ASKED", "WHY"]);
         for waiter in waiters {
             table.add_row([
-                text(&waiter["owner"]),
+                mark.cell(waiter),
                 mode(&waiter["mode"]),
                 text(&waiter["position"]),
-                ago(&waiter["asked_ms"]),
+                ago(&waiter["asked_us"]),
+                text(&waiter["why"]["text"]),
             ]);
         }
         let _ = write!(out, "\n\n{}", table.trim_fmt());
@@ -348,12 +405,12 @@ fn footnotes(told: &Value) -> String {
     out
 }
 
-fn list(value: &Value) -> &[Value] {
+pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A value in a cell. Names and labels are others' words: nothing in them reaches the terminal.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => shown(text),
@@ -372,13 +429,14 @@ fn mode(value: &Value) -> String {
     }
 }
 
-fn ago(millis: &Value) -> String {
-    let Some(then) = millis.as_u64() else {
+/// How long ago something was, given in microseconds since 1970.
+fn ago(micros: &Value) -> String {
+    let Some(then) = micros.as_u64() else {
         return String::new();
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-    format!("{} ago", span_text(now.saturating_sub(then)))
+    let now = now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
+    format!("{} ago", span_text(now.saturating_sub(then) / 1000))
 }
 
 /// A span of time in its largest units.
@@ -423,13 +481,42 @@ mod tests {
             shown.contains("group g") && shown.contains("partial"),
             "{shown}"
         );
-        for text in [shown, show_text(&lock)] {
+        for text in [shown, show_text(&lock, &Mark::default())] {
             assert!(
                 !text.contains('\u{1b}') && !text.contains('\u{7}'),
                 "{text:?}"
             );
         }
         assert_eq!(text(&json!({ "base64": "/w==" })), "base64:/w==");
+    }
+
+    #[test]
+    fn a_wait_is_told_with_its_time_and_its_cause() {
+        let micros = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_micros();
+        let asked = u64::try_from(micros).unwrap() - 300_000;
+        let lock = json!({
+            "name": "a",
+            "holders": [{
+                "mode": "exclusive", "owner": "ann@x pid 1", "token": 7, "session": "ab12",
+                "held_ms": 61_000, "expires_ms": 9_500,
+            }],
+            "waiters": [{
+                "mode": "exclusive", "owner": "bob@y pid 2", "session": "cd34", "position": 1,
+                "asked_us": asked, "why": { "code": "held", "text": "held by ann" },
+            }],
+        });
+        let mark = Mark {
+            session: Some("ab".to_owned()),
+            owner: Some("bob@y pid ".to_owned()),
+        };
+        let text = show_text(&lock, &mark);
+        for word in ["1m01s", "9s", "held by ann", "ms ago", "* ann@x", "* bob@y"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(!show_text(&lock, &Mark::default()).contains('*'));
     }
 
     #[test]

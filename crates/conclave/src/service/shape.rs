@@ -1,7 +1,7 @@
 //! What a cluster on this machine shall be, as flags: `up`, `chaos run` and `bench` share them.
 
 use clap::Args;
-use conclave_wire::cluster::{PolicyText, ProtocolText, RestartText};
+use conclave_wire::cluster::{ChoiceText, PolicyText, ProtocolText, RestartText};
 
 use super::up::Restart;
 use crate::cli::Failure;
@@ -79,6 +79,7 @@ fn policy(text: &str) -> Result<PolicyText, String> {
         max_inside: None,
         max_bypass: None,
         protocol: None,
+        choice: None,
     };
     for setting in settings.split(',') {
         let (key, value) = setting.split_once('=').ok_or(form)?;
@@ -96,9 +97,16 @@ fn policy(text: &str) -> Result<PolicyText, String> {
                     other => return Err(format!("'{other}' is not parallel or serial")),
                 });
             }
+            "choice" => {
+                policy.choice = Some(match value.trim() {
+                    "shared" => ChoiceText::Shared,
+                    "near" => ChoiceText::Near,
+                    other => return Err(format!("'{other}' is not shared or near")),
+                });
+            }
             other => {
                 return Err(format!(
-                    "'{other}' is not one of protocol, max_inside and max_bypass; {form}"
+                    "'{other}' is not one of protocol, choice, max_inside and max_bypass; {form}"
                 ));
             }
         }
@@ -118,7 +126,17 @@ mod tests {
         assert_eq!(serial.max_bypass, Some(0));
         assert_eq!(serial.max_inside, None);
         assert_eq!(policy(":max_inside=2").unwrap().prefix, "");
-        for text in ["", "a", "a:", "a:x=1", "a:max_inside=x", "a:protocol=both"] {
+        let near = policy("eu/:choice=near").unwrap();
+        assert_eq!(near.choice, Some(ChoiceText::Near));
+        for text in [
+            "",
+            "a",
+            "a:",
+            "a:x=1",
+            "a:max_inside=x",
+            "a:protocol=both",
+            "a:choice=far",
+        ] {
             assert!(policy(text).is_err(), "{text}");
         }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Barrier {
     name: OsString,
     /// How many must be there before any goes on
     #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     parties: u32,
     /// Wait at most so long
     #[arg(long, value_name = "SPAN")]
@@ -47,7 +47,7 @@ pub(crate) struct Latch {
     name: OsString,
     /// How many counts open it
     #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     count: u32,
     /// Wait until it is open, instead of counting
     #[arg(long = "await", conflicts_with_all = ["command", "ttl"])]
@@ -114,13 +114,9 @@ impl Latch {
         if self.wait_for {
             return self.open();
         }
-        let lock = Lock {
-            ttl: self.ttl,
-            wait: self.wait,
-            json: self.json,
-            latch: Some(self.count),
-            ..Lock::plain(self.name, self.endpoints, self.command)
-        };
+        let mut lock = Lock::plain(self.name, self.endpoints, self.command);
+        (lock.ttl, lock.wait) = (self.ttl, self.wait);
+        (lock.json, lock.latch) = (self.json, Some(self.count));
         lock.run()
     }
 

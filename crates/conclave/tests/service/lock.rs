@@ -317,3 +317,66 @@ fn endpoints_may_be_given_in_the_environment() {
     assert_eq!(code, 5, "{err}");
     assert!(err.contains("http://127.0.0.1:1"), "{err}");
 }
+
+#[test]
+fn as_many_commands_run_as_there_are_slots() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let first = cluster.holder(&["pool", "--slots", "2"]);
+    let second = cluster.holder(&["pool", "--slots", "2"]);
+    let (code, _, err) = cluster.run(&["lock", "pool", "--slots", "2", "--try", "--", "true"]);
+    assert_eq!(code, 3, "{err}");
+    let mut waiting = cluster.command(&["lock", "pool", "--slots", "2", "--", "true"]);
+    let mut waiting = Kid::spawn(&mut waiting);
+    let locks = || cluster.json(&["locks", "pool~", "--json"]);
+    until("it waits for both", || {
+        let locks = locks();
+        let waiters = |slot: usize| {
+            locks["locks"][slot]["waiters"]
+                .as_array()
+                .map_or(0, Vec::len)
+        };
+        waiters(0) == 1 && waiters(1) == 1
+    });
+    assert_eq!(first.leave(), 0);
+    assert_eq!(waiting.code(), 0);
+    let script = "test $CONCLAVE_LOCK = pool && test $CONCLAVE_SLOT -ge 1";
+    let (code, _, err) = cluster.run(&["lock", "pool", "--slots", "2", "--", "sh", "-c", script]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(second.leave(), 0);
+    let (code, _, err) = cluster.run(&["lock", "pool", "--slots", "65", "--", "true"]);
+    assert_eq!(code, 2, "{err}");
+}
+
+#[test]
+fn several_locks_are_held_together_or_not_at_all() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let script = "test \"$CONCLAVE_LOCKS\" = \"a\nb\nc\" && \
+        test $(echo \"$CONCLAVE_TOKENS\" | wc -l) = 3 && test $CONCLAVE_TOKEN -gt 0";
+    let all = [
+        "lock", "b", "--and", "a", "--and", "c", "--", "sh", "-c", script,
+    ];
+    let (code, _, err) = cluster.run(&all);
+    assert_eq!(code, 0, "{err}");
+    let holder = cluster.holder(&["c"]);
+    let (code, _, err) = cluster.run(&["lock", "a", "--and", "c", "--try", "--", "true"]);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("'a' and 'c'"), "{err}");
+    until("nothing of the set stays", || {
+        let shown = cluster.json(&["show", "a", "--json"]);
+        shown["holders"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert_eq!(holder.leave(), 0);
+}
+
+#[test]
+fn whoever_waits_long_is_told_why() {
+    let cluster = Cluster::start(&["--nodes", "3"]);
+    let holder = cluster.holder(&["busy"]);
+    let arguments = ["lock", "busy", "--wait", "3s", "--verbose", "--", "true"];
+    let (code, _, err) = cluster.run(&arguments);
+    assert_eq!(code, 3, "{err}");
+    let pid = holder.kid.pid().to_string();
+    let why = err.lines().find(|line| line.contains("held by"));
+    assert!(why.is_some_and(|why| why.contains(&pid)), "{err}");
+    assert_eq!(holder.leave(), 0);
+}

@@ -23,11 +23,15 @@ fn holders_and_waiters_are_shown() {
         count("holders") == 1 && count("waiters") == 1 && told
     });
     assert_eq!(shown["holders"][0]["mode"]["group"], "red");
+    assert_eq!(shown["waiters"][0]["why"]["code"], "held");
+    assert!(shown["holders"][0]["held_ms"].is_u64(), "{shown}");
+    assert!(shown["holders"][0]["expires_ms"].is_u64(), "{shown}");
     let owner = shown["holders"][0]["owner"].as_str().unwrap().to_owned();
     assert!(owner.contains(&holder.kid.pid().to_string()), "{owner}");
     let (code, text, err) = cluster.run(&["show", "jobs/a"]);
     assert_eq!(code, 0, "{err}");
-    for word in ["1 inside, 1 waiting", "group red", &owner] {
+    let why = "behind 1 other; held by";
+    for word in ["1 inside, 1 waiting", "group red", &owner, why, "ago"] {
         assert!(text.contains(word), "{word}: {text}");
     }
     let all = cluster.json(&["locks", "--json"]);

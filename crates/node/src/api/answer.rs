@@ -24,6 +24,8 @@ pub(crate) struct Answer {
     pub(crate) token: u64,
     /// The identity that the token fences.
     pub(crate) group: String,
+    /// The slot of a semaphore that was taken.
+    pub(crate) slot: Option<u32>,
     /// When the request arrived.
     pub(crate) arrived: Instant,
     /// Until when the lock is held.
@@ -55,9 +57,12 @@ impl Answer {
     fn head(&self) -> String {
         // A handle is base64, which needs no escape.
         let group = serde_json::Value::from(self.group.as_str());
+        let slot = self.slot.map(|slot| format!(",\"slot\":{slot}"));
         format!(
-            "{{\"handle\":\"{}\",\"token\":{},\"group\":{group},\"valid_ms\":",
-            self.handle, self.token
+            "{{\"handle\":\"{}\",\"token\":{},\"group\":{group}{},\"valid_ms\":",
+            self.handle,
+            self.token,
+            slot.unwrap_or_default()
         )
     }
 
@@ -124,6 +129,7 @@ mod tests {
             handle: "abc_-".into(),
             token: 7,
             group: "group:a\"b".into(),
+            slot: None,
             arrived: at(arrived_ms),
             until: at(until_ms),
             times: Times::default(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use conclave_client::clock;
 use conclave_client::driver::{Job, Work};
+use conclave_client::semaphore::{slot_names, slot_of};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Name, SessionId};
 use conclave_protocol::lock::{Acquire, Action, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
@@ -39,6 +40,8 @@ const RENEW_AGAIN: (Duration, u32) = (Duration::from_millis(20), 100);
 pub(crate) struct Wish {
     pub(crate) name: Name,
     pub(crate) mode: Mode,
+    /// Any one of so many slots of a semaphore, instead of the lock itself.
+    pub(crate) slots: Option<u32>,
     pub(crate) ttl: Duration,
     /// How long to wait; zero is a try.
     pub(crate) wait: Option<Duration>,
@@ -62,6 +65,7 @@ pub(crate) struct Attempt {
     app: Arc<App>,
     job: Job,
     name: Name,
+    slots: Option<u32>,
     mode: Mode,
     caller: Caller,
     arrived: Instant,
@@ -164,26 +168,32 @@ impl App {
         };
         let attempt = wait.is_zero();
         let patience = if attempt { TRY_WAIT } else { wait };
-        let mut acquire = Acquire::new(wish.name.clone(), wish.mode.clone(), wish.ttl);
-        acquire.attempt = attempt;
-        acquire.deadline = Some(clock::now().mono + patience);
-        let (session, named) = match &wish.id {
-            Some(id) => {
-                let session = handle::session_of(principal, wish.name.bytes(), id.as_bytes());
-                (session, true)
-            }
-            None => (SessionId(random()?), false),
+        let names = match wish.slots {
+            Some(slots) => slot_names(wish.name.bytes(), slots),
+            None => vec![wish.name.clone()],
         };
-        acquire.detach = Some((session, named));
-        acquire.principal = caller.told();
-        acquire.note = wish.note.map(Into::into);
-        acquire.owner = Some(label(&wish.owner, self.config.limits.owner_bytes));
+        let deadline = clock::now().mono + patience;
+        let mut wishes = Vec::with_capacity(names.len());
+        for name in names {
+            let mut acquire = self.detached(principal, name, &wish)?;
+            acquire.principal = caller.told();
+            acquire.attempt = attempt;
+            acquire.deadline = Some(deadline);
+            wishes.push(acquire);
+        }
+        let session = wishes.first().and_then(|wish| wish.detach);
+        let session = session.map_or(SessionId(0), |(session, _)| session);
+        let work = match wish.slots {
+            Some(_) => Work::AcquireAny(wishes),
+            None => Work::Acquire(wishes.remove(0)),
+        };
         let mut check = tokio::time::interval(CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Attempt {
-            job: self.driver.begin(Work::Acquire(acquire)),
+            job: self.driver.begin(work),
             app: self.clone(),
             name: wish.name,
+            slots: wish.slots,
             mode: wish.mode,
             caller: caller.clone(),
             arrived,
@@ -195,6 +205,22 @@ impl App {
             follow: None,
             _waiting: waiting,
         })
+    }
+
+    /// A wish for one lock whose hold will live by its handle.
+    fn detached(&self, principal: &str, name: Name, wish: &Wish) -> Result<Acquire, Failure> {
+        let (session, named) = match &wish.id {
+            Some(id) => {
+                let session = handle::session_of(principal, name.bytes(), id.as_bytes());
+                (session, true)
+            }
+            None => (SessionId(random()?), false),
+        };
+        let mut acquire = Acquire::new(name, wish.mode.clone(), wish.ttl);
+        acquire.detach = Some((session, named));
+        acquire.note = wish.note.as_deref().map(Into::into);
+        acquire.owner = Some(label(&wish.owner, self.config.limits.owner_bytes));
+        Ok(acquire)
     }
 
     /// Renews a handle.
@@ -292,6 +318,7 @@ impl App {
             handle: handle::seal(&self.key, principal, handle),
             token: handle.token.0,
             group: handle.ask.group().to_string(),
+            slot: None,
             arrived,
             until,
             times: self.config.times,
@@ -372,9 +399,10 @@ impl Attempt {
     }
 
     fn taken(&self, handle: Box<Handle>, until: Instant) -> Result<Taken, Failure> {
-        let answer = self
+        let mut answer = self
             .app
             .answer(self.caller.principal(), &handle, self.arrived, until);
+        answer.slot = self.slots.and_then(|_| slot_of(&handle.ask.name));
         let guard = Guard::new(self.app.driver.clone(), handle);
         // With nothing left the guard is dropped here, which releases.
         if answer.times(clock::now().mono).is_none() {
@@ -387,8 +415,11 @@ impl Attempt {
         match ended {
             Ended::TimedOut if !self.app.sees_quorum(&self.mode) => self.app.no_quorum(),
             Ended::TimedOut | Ended::Busy => {
-                let way = self.app.in_the_way(&self.name, &self.caller, self.position);
-                let way = way.await;
+                let (app, name, position) = (&self.app, &self.name, self.position);
+                let way = match self.slots {
+                    Some(slots) => app.in_the_slots(name, slots, &self.caller, position).await,
+                    None => app.in_the_way(name, &self.caller, position).await,
+                };
                 Failure::NotAcquired(Box::new(way))
             }
             Ended::Refused(why) => Failure::Refused(why),
@@ -407,8 +438,9 @@ impl Attempt {
 
     /// Asks the nodes for the position, unless they are being asked.
     fn ask_position(&mut self) {
-        // Before the first word of a node there is no place in any queue.
-        if self.position.is_none() {
+        // Before the first word of a node there is no place in any queue. Of several queues the
+        // machine tells the shortest when it changes; asking for all would cost too much.
+        if self.position.is_none() || self.slots.is_some() {
             return;
         }
         let Some(Follow(asked @ None)) = &mut self.follow else {

@@ -25,7 +25,7 @@ use super::answer::Answer;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::locks::{ID_MAX, LIST_USUAL};
+use super::locks::{ID_MAX, LIST_USUAL, check_slots};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
 use super::revoke::session;
@@ -84,6 +84,7 @@ fn acquired(answer: &Answer) -> Option<v1::Acquired> {
         group: answer.group.clone(),
         valid_ms,
         waited_ms,
+        slot: answer.slot,
     })
 }
 
@@ -101,9 +102,12 @@ impl Service {
             let problem = format!("id must have 1 to {ID_MAX} bytes");
             return Err(Failure::BadRequest(problem));
         }
+        let mode = mode(body.mode);
+        check_slots(body.slots, &mode)?;
         let wish = Wish {
             name,
-            mode: mode(body.mode),
+            mode,
+            slots: body.slots,
             ttl: body.ttl_ms.map_or(TTL, Duration::from_millis),
             wait: body.wait_ms.map(Duration::from_millis),
             id: body.id,
@@ -310,6 +314,8 @@ fn seen(state: &LockState) -> v1::LockState {
         session: format!("{:x}", holder.session),
         asked_us: holder.asked.0,
         nodes: Vec::new(),
+        held_ms: None,
+        expires_ms: None,
     });
     v1::LockState {
         name: state.name.bytes().to_vec(),
@@ -351,13 +357,22 @@ fn lock(merged: Merged) -> v1::Lock {
         session: holder.session,
         asked_us: holder.asked_us,
         nodes: holder.nodes,
+        held_ms: holder.held_ms,
+        expires_ms: holder.expires_ms,
     });
-    let waiters = merged.waiters.into_iter().map(|waiter| v1::Waiter {
-        mode: Some(mode_of(waiter.mode)),
-        position: waiter.position,
-        owner: waiter.owner,
-        session: waiter.session,
-        asked_us: waiter.asked_us,
+    let waiters = merged.waiters.into_iter().map(|waiter| {
+        let (code, text) = waiter
+            .why
+            .map_or_else(Default::default, |why| (why.code, why.text));
+        v1::Waiter {
+            mode: Some(mode_of(waiter.mode)),
+            position: waiter.position,
+            owner: waiter.owner,
+            session: waiter.session,
+            asked_us: waiter.asked_us,
+            why: text,
+            why_code: code,
+        }
     });
     v1::Lock {
         name: merged.name.0,

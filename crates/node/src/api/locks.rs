@@ -43,6 +43,7 @@ pub(crate) const ID_MAX: usize = 256;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AcquireBody {
     mode: ModeText,
+    slots: Option<u32>,
     ttl_ms: Option<u64>,
     wait_ms: Option<u64>,
     id: Option<String>,
@@ -124,15 +125,35 @@ fn wish(name: Name, body: AcquireBody, remote: Option<&SocketAddr>) -> Result<Wi
         return Err(Failure::BadRequest(problem));
     }
     let owner = body.owner.or_else(|| remote.map(ToString::to_string));
+    let mode = Mode::from(&body.mode);
+    check_slots(body.slots, &mode)?;
     Ok(Wish {
         name,
-        mode: Mode::from(&body.mode),
+        mode,
+        slots: body.slots,
         ttl: body.ttl_ms.map_or(TTL, Duration::from_millis),
         wait: body.wait_ms.map(Duration::from_millis),
         id: body.id,
         owner: owner.unwrap_or_default(),
         note: body.note.map(|note| note.0),
     })
+}
+
+/// The most slots of a semaphore.
+const SLOTS_MAX: u32 = 64;
+
+/// Refuses a semaphore that cannot be.
+pub(crate) fn check_slots(slots: Option<u32>, mode: &Mode) -> Result<(), Failure> {
+    let Some(slots) = slots else { return Ok(()) };
+    if !(1..=SLOTS_MAX).contains(&slots) {
+        let problem = format!("slots must be 1 to {SLOTS_MAX}");
+        return Err(Failure::BadRequest(problem));
+    }
+    if *mode != Mode::Exclusive {
+        let problem = "a slot is held by one: leave out mode or slots".to_owned();
+        return Err(Failure::BadRequest(problem));
+    }
+    Ok(())
 }
 
 async fn keepalive(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response, Failure> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use conclave_client::semaphore::slot_names;
 use conclave_protocol::id::{Name, NodeId};
-use conclave_protocol::lock::{Action, LockView};
+use conclave_protocol::lock::{Action, LockView, Reason};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::App;
@@ -14,7 +15,7 @@ use super::admit::Caller;
 use super::errors::{Failure, InTheWay};
 use super::path::encode;
 use super::text::Text;
-use super::views::{ENTRIES_MAX, Entry, Local, Merged, is_partial, merge, told};
+use super::views::{ENTRIES_MAX, Entry, Local, Merged, is_partial, merge, millis, told};
 use crate::shard::{Query, Report};
 
 /// The most locks of one answer.
@@ -102,7 +103,28 @@ impl App {
             Report::Lock(Some(view)) => view,
             _ => LockView::default(),
         };
-        self.local(name, &view, ENTRIES_MAX).await
+        let mut local = self.local(name, &view, ENTRIES_MAX).await?;
+        let report = self.inspect(Query::Reasons(name.clone())).await?;
+        if let Report::Reasons {
+            state,
+            pause,
+            reasons,
+        } = report
+        {
+            local.state = Some(state.to_owned());
+            local.pause_ms = pause.map(millis);
+            let known: BTreeMap<(String, u64), Reason> = reasons
+                .into_iter()
+                .map(|reason| ((format!("{:x}", reason.session), reason.request.0), reason))
+                .collect();
+            for entry in &mut local.entries {
+                let key = (entry.session.clone(), entry.request);
+                if let Some(reason) = known.get(&key) {
+                    entry.explain(reason);
+                }
+            }
+        }
+        Ok(local)
     }
 
     async fn local(&self, name: &Name, view: &LockView, max: usize) -> Result<Local, Failure> {
@@ -124,6 +146,7 @@ impl App {
                 .map(|(place, entry)| Entry::new(entry, label(place)))
                 .collect(),
             omitted: view.entries.len() - told.len(),
+            ..Local::default()
         })
     }
 
@@ -162,6 +185,33 @@ impl App {
             } else {
                 Vec::new()
             },
+        }
+    }
+
+    /// Who has the slots of a semaphore, as far as can be told quickly.
+    pub(crate) async fn in_the_slots(
+        &self,
+        name: &Name,
+        slots: u32,
+        caller: &Caller,
+        position: Option<u32>,
+    ) -> InTheWay {
+        let mut prefix = name.bytes().to_vec();
+        prefix.push(b'~');
+        let query = ListQuery {
+            prefix,
+            after: None,
+            limit: LOCKS_MAX,
+        };
+        let Ok(whole) = self.whole_locks(&query, caller).await else {
+            return InTheWay::default();
+        };
+        let names = slot_names(name.bytes(), slots);
+        let mine = |lock: &Merged| names.iter().any(|name| name.bytes() == lock.name.0);
+        let locks = whole.what.locks.into_iter().filter(mine);
+        InTheWay {
+            position: position.unwrap_or_default(),
+            holders: locks.flat_map(|lock| lock.holders).collect(),
         }
     }
 

@@ -31,6 +31,7 @@ mod status;
 mod text;
 mod views;
 mod watch;
+mod why;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -215,7 +216,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         .enable_all()
         .build()?;
     let entered = runtime.enter();
-    let owner = format!("gateway n{}", context.id);
+    let owner = format!("{}{}", views::GATEWAY, context.id);
     let mut security = context.security;
     if !context.gate.is_open() {
         // Where callers must show who they are, so must gateways.

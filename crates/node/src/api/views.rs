@@ -6,13 +6,17 @@
 //! answer says that it is partial.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use conclave_protocol::id::NodeId;
-use conclave_protocol::lock::{Bond, EntryView, Label, LockView, Mode, Quorums};
+use conclave_protocol::lock::{Bond, EntryView, Label, LockView, Mode, Quorums, Reason};
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
+use super::why::{Cause, Gathered, Reasoned};
 
+/// How the labels of gateways begin.
+pub(crate) const GATEWAY: &str = "gateway n";
 /// The most requests of one lock that a node tells.
 pub(crate) const ENTRIES_MAX: usize = 1000;
 
@@ -69,6 +73,15 @@ pub(crate) struct Entry {
     pub(crate) owner: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<Text>,
+    /// Why it waits here, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<Cause>,
+    /// How long it has had its grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) granted_ms: Option<u64>,
+    /// When its session ends if it is not renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_ms: Option<u64>,
 }
 
 impl Entry {
@@ -93,7 +106,22 @@ impl Entry {
             note: label
                 .and_then(|label| label.note.as_ref())
                 .map(|note| Text(note.to_vec())),
+            why: None,
+            granted_ms: None,
+            expires_ms: None,
         }
+    }
+
+    /// Adds what the node says about its wait and its grant.
+    pub(crate) fn explain(&mut self, reason: &Reason) {
+        self.why = reason.why.map(Cause::from);
+        self.granted_ms = reason.granted.map(millis);
+        self.expires_ms = reason.expires.map(millis);
+    }
+
+    /// What tells it from all others.
+    pub(crate) fn key(&self) -> (&str, u64) {
+        (&self.session, self.request)
     }
 
     fn is_granted(&self) -> bool {
@@ -109,6 +137,17 @@ pub(crate) struct Local {
     pub(crate) entries: Vec<Entry>,
     /// How many more there are.
     pub(crate) omitted: usize,
+    /// What the node is doing, if it does not grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<String>,
+    /// How long it grants nothing yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pause_ms: Option<u64>,
+}
+
+/// Whole milliseconds.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Those requests of a view that are told: all that are granted before all that wait.
@@ -150,6 +189,12 @@ pub(crate) struct Holder {
     pub(crate) nodes: Vec<u32>,
     /// Whether the nodes that answered are enough to know it.
     pub(crate) certain: bool,
+    /// How long it has been inside, as far as the nodes remember.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held_ms: Option<u64>,
+    /// When the first of its nodes forgets it if it is not renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_ms: Option<u64>,
 }
 
 /// Who waits.
@@ -162,6 +207,9 @@ pub(crate) struct Waiter {
     pub(crate) asked_us: u64,
     /// How many requests are before it at the worst node.
     pub(crate) position: u32,
+    /// Why it waits, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<Reasoned>,
 }
 
 /// A lock as the nodes together see it.
@@ -182,6 +230,38 @@ struct Known {
     granted: Vec<NodeId>,
     token: Option<u64>,
     position: usize,
+    held_ms: Option<u64>,
+    expires_ms: Option<u64>,
+    causes: Vec<(NodeId, usize, Cause)>,
+}
+
+impl Known {
+    fn hear(&mut self, node: NodeId, place: usize, entry: &Entry) {
+        self.position = self.position.max(place);
+        self.token = self.token.max(entry.token);
+        if entry.is_granted() {
+            self.granted.push(node);
+        }
+        // It was inside when the last of its nodes had granted it.
+        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        self.held_ms = least(self.held_ms, entry.granted_ms);
+        self.expires_ms = least(self.expires_ms, entry.expires_ms);
+        self.causes
+            .extend(entry.why.clone().map(|cause| (node, place, cause)));
+        match &mut self.entry {
+            // Whoever has the holder's own words is believed.
+            Some(seen) if seen.note.is_some() || entry.note.is_none() => {}
+            seen => *seen = Some(entry.clone()),
+        }
+        // Where a gateway asked on behalf of a handle, the node knows the gateway alone.
+        let stands_in = |owner: &str| owner.starts_with(GATEWAY);
+        if let Some(seen) = &mut self.entry
+            && stands_in(&seen.owner)
+            && !stands_in(&entry.owner)
+        {
+            seen.owner.clone_from(&entry.owner);
+        }
+    }
 }
 
 /// Puts together what nodes say about one lock. `silent` nodes did not answer.
@@ -200,19 +280,10 @@ pub(crate) fn merge(
                 entry.session.clone(),
                 entry.request,
             );
-            let all = known.entry(key).or_default();
-            all.position = all.position.max(place);
-            all.token = all.token.max(entry.token);
-            if entry.is_granted() {
-                all.granted.push(*node);
-            }
-            match &mut all.entry {
-                // Whoever has the holder's own words is believed.
-                Some(seen) if seen.note.is_some() || entry.note.is_none() => {}
-                seen => *seen = Some(entry.clone()),
-            }
+            known.entry(key).or_default().hear(*node, place, entry);
         }
     }
+    let mut waiting: Vec<Gathered> = Vec::new();
     let mut merged = Merged {
         name,
         omitted: answers
@@ -242,6 +313,8 @@ pub(crate) fn merge(
                 asked_us: entry.asked_us,
                 nodes,
                 certain,
+                held_ms: request.held_ms,
+                expires_ms: request.expires_ms,
             });
         } else {
             merged.waiters.push(Waiter {
@@ -250,9 +323,15 @@ pub(crate) fn merge(
                 session: entry.session,
                 asked_us: entry.asked_us,
                 position: u32::try_from(request.position).unwrap_or(u32::MAX),
+                why: None,
+            });
+            waiting.push(Gathered {
+                granted: request.granted,
+                causes: request.causes,
             });
         }
     }
+    super::why::explain(&mut merged, &waiting, answers);
     merged
 }
 
@@ -262,7 +341,7 @@ pub(crate) fn is_partial(quorums: &Quorums, heard: &[NodeId]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     fn quorums() -> Quorums {
@@ -280,7 +359,7 @@ mod tests {
         cluster.config().unwrap().quorums
     }
 
-    fn entry(asked_us: u64, grant: u64, token: Option<u64>) -> Entry {
+    pub(in crate::api) fn entry(asked_us: u64, grant: u64, token: Option<u64>) -> Entry {
         Entry {
             session: format!("{asked_us:x}"),
             request: 1,
@@ -293,18 +372,21 @@ mod tests {
             token,
             owner: format!("owner {asked_us}"),
             note: None,
+            why: None,
+            granted_ms: None,
+            expires_ms: None,
         }
     }
 
-    fn local(entries: Vec<Entry>) -> Local {
+    pub(in crate::api) fn local(entries: Vec<Entry>) -> Local {
         Local {
             name: Text(b"a".to_vec()),
             entries,
-            omitted: 0,
+            ..Local::default()
         }
     }
 
-    fn merged(answers: &[(NodeId, Local)], silent: &[NodeId]) -> Merged {
+    pub(in crate::api) fn merged(answers: &[(NodeId, Local)], silent: &[NodeId]) -> Merged {
         merge(&quorums(), Text(b"a".to_vec()), answers, silent)
     }
 
@@ -343,6 +425,20 @@ mod tests {
         // One grant of three, and nobody is silent: it is not inside.
         let all = merged(&answers, &[]);
         assert_eq!((all.holders.len(), all.waiters.len()), (0, 1));
+    }
+
+    #[test]
+    fn the_owner_of_a_handle_is_not_its_gateway() {
+        let mut moved = entry(1000, 3, Some(9));
+        moved.owner = "gateway n2".into();
+        moved.note = Some(Text(b"hello".to_vec()));
+        let answers = [
+            (NodeId(0), local(vec![entry(1000, 5, Some(9))])),
+            (NodeId(1), local(vec![moved])),
+        ];
+        let all = merged(&answers, &[]);
+        assert_eq!(all.holders[0].owner, "owner 1000");
+        assert_eq!(all.holders[0].note, Some(Text(b"hello".to_vec())));
     }
 
     #[test]

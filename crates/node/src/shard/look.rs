@@ -35,6 +35,14 @@ impl Loop {
                     .sessions_from(*from, *limit, now, reader.as_deref());
                 Report::Sessions(page, next)
             }
+            Query::Reasons(name) => {
+                let now = self.now().mono;
+                Report::Reasons {
+                    state: self.node.state(),
+                    pause: self.node.pauses_for(now),
+                    reasons: self.node.reasons(name, now),
+                }
+            }
             Query::Labels(of) => {
                 let of = of.iter().take(LABELS_MAX);
                 let label = |(session, request)| self.node.label(session, request);
@@ -79,6 +87,7 @@ impl Loop {
         set(&meters.sessions, sessions);
         set(&meters.clients, clients);
         set(&meters.tombstones, tombstones);
+        set(&meters.watches, self.node.watches());
         set(&meters.connections, self.conns.len());
         set(&meters.buffered, self.conns.unsent());
         set(&meters.parked, self.parked.len());

@@ -56,6 +56,7 @@ impl Nodes {
                 max_inside: None,
                 max_bypass: None,
                 protocol: Some(ProtocolText::Serial),
+                choice: None,
             }],
             nodes: listed.collect(),
         };

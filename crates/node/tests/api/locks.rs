@@ -231,3 +231,74 @@ fn a_handle_outlives_its_gateway_and_moves_to_other_nodes() {
         nodes.until_free(4, name);
     }
 }
+
+#[test]
+fn a_slot_of_a_semaphore_is_taken_and_named() {
+    let nodes = Nodes::start(3);
+    let take = |node: usize, more: Value| {
+        let mut body = json!({ "slots": 2, "ttl_ms": LONG_TTL, "wait_ms": 0 });
+        for (field, value) in more.as_object().unwrap() {
+            body[field] = value.clone();
+        }
+        nodes.post(node, "/v1/locks/pool/acquire", &body)
+    };
+    let first = take(1, json!({}));
+    let second = take(2, json!({}));
+    assert_eq!((first.status, second.status), (200, 200), "{second:?}");
+    let mut slots = [&first, &second].map(|one| one.json["slot"].as_u64().unwrap());
+    slots.sort_unstable();
+    assert_eq!(slots, [1, 2]);
+    let third = take(3, json!({}));
+    assert_eq!(
+        (third.status, third.code()),
+        (409, "not_acquired"),
+        "{third:?}"
+    );
+    assert_eq!(
+        third.json["error"]["holders"].as_array().map(Vec::len),
+        Some(2)
+    );
+    let slot = first.json["slot"].as_u64().unwrap();
+    let shown = nodes.get(3, &format!("/v1/locks/pool~{slot}"));
+    assert_eq!(shown.json["holders"].as_array().map(Vec::len), Some(1));
+    nodes.release(3, &first.json["handle"]);
+    nodes.until_free(3, &format!("pool~{slot}"));
+    let again = take(3, json!({ "id": "me" }));
+    assert_eq!(again.json["slot"], slot);
+    // A call that is repeated finds the slot it has.
+    assert_eq!(take(1, json!({ "id": "me" })).json["slot"], slot);
+    for (field, value) in [
+        ("slots", json!(0)),
+        ("slots", json!(65)),
+        ("mode", json!("shared")),
+    ] {
+        assert_eq!(take(1, json!({ (field): value })).code(), "bad_request");
+    }
+}
+
+#[test]
+fn a_waiter_is_told_why() {
+    let nodes = Nodes::start(3);
+    let body = json!({ "mode": { "group": "red" }, "ttl_ms": LONG_TTL, "owner": "ann" });
+    let held = nodes.post(1, "/v1/locks/a/acquire", &body);
+    assert_eq!(held.status, 200, "{held:?}");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let body = json!({ "ttl_ms": LONG_TTL, "wait_ms": 100_000 });
+            nodes.post(2, "/v1/locks/a/acquire", &body)
+        });
+        let mut why = Value::Null;
+        until("it waits", || {
+            let shown = nodes.get(3, "/v1/locks/a");
+            why = shown.json["waiters"][0]["why"].clone();
+            why["code"] == "held"
+        });
+        let text = why["text"].as_str().unwrap();
+        assert!(
+            text.contains("held by ann (group red; this asks for alone)"),
+            "{text}"
+        );
+        nodes.release(3, &held.json["handle"]);
+        assert_eq!(waiter.join().unwrap().status, 200);
+    });
+}

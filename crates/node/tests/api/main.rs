@@ -9,3 +9,4 @@ mod limits;
 mod locks;
 mod looks;
 mod stream;
+mod watch;

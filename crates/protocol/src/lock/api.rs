@@ -318,6 +318,21 @@ pub struct LockView {
     pub bypassed: u32,
 }
 
+/// A node as a client sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeHealth {
+    /// Which node.
+    pub node: NodeId,
+    /// The smoothed round trip, while there is a connection.
+    pub round_trip: Option<Duration>,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// Whether it is suspected, about to stop, pausing or refused this client.
+    pub avoided: bool,
+    /// Whether it is far slower than all others.
+    pub slow: bool,
+}
+
 /// A session as a node sees it, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {

@@ -62,6 +62,9 @@ pub(super) struct Entry {
     pub(super) note: Option<Arc<[u8]>>,
     /// How often its holder has changed its note.
     pub(super) edition: u32,
+    /// The token that its holder said it uses, for those who watch; zero if it did not say so
+    /// here. A token that is being registered is not yet used.
+    pub(super) used: Token,
     /// How it travels, if its lock is serial.
     pub(super) way: Option<Box<Way>>,
     /// Whether it keeps the door open, if its lock is serial.
@@ -82,6 +85,7 @@ impl Entry {
             grant: None,
             note: None,
             edition: 0,
+            used: Token(0),
             way: None,
             reference: false,
         }

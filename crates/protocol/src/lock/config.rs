@@ -214,6 +214,8 @@ pub struct Policy {
     pub max_bypass: u32,
     /// Which protocol.
     pub protocol: Protocol,
+    /// How a client chooses the quorum that it asks first.
+    pub choice: Choice,
 }
 
 impl Default for Policy {
@@ -222,8 +224,20 @@ impl Default for Policy {
             max_inside: u32::MAX,
             max_bypass: 16,
             protocol: Protocol::Parallel,
+            choice: Choice::Shared,
         }
     }
+}
+
+/// How a client chooses the quorum that it asks first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Choice {
+    /// By the lock's name alone: all requesters of a lock meet at the same nodes.
+    #[default]
+    Shared,
+    /// Near nodes first, for locks that one region uses mostly. Requesters of one region meet;
+    /// those of different regions ask different quorums, and more inquiries go back and forth.
+    Near,
 }
 
 /// Which protocol serves a lock.
@@ -311,6 +325,24 @@ impl Quorums {
         let family = self.family(mode).as_ref();
         let found = pick(family, avoid, None, &mut Prng::new(seed));
         found.unwrap_or_else(|| family.sample(&mut Prng::new(seed)))
+    }
+
+    /// The cheapest quorum without the nodes in `avoid`, if there is one. Costs are spread by
+    /// `seed` by less than a factor of two: equal ones are equally likely, and with the same seed
+    /// and costs everybody picks the same quorum.
+    pub fn pick_by(
+        &self,
+        mode: &Mode,
+        seed: u64,
+        avoid: &NodeSet,
+        costs: &[f64],
+    ) -> Option<NodeSet> {
+        let mut rng = Prng::new(seed);
+        let mut costs: Vec<f64> = costs.iter().map(|cost| cost * (1.0 + rng.unit())).collect();
+        for node in avoid.iter() {
+            costs[node] = f64::INFINITY;
+        }
+        self.family(mode).cheapest(&costs)
     }
 
     /// Whether reading all of `heard` tells node `lost` everything that a quorum through it may

@@ -23,11 +23,11 @@ mod watch;
 pub use access::{ANYONE, Access, AccessError, Action, PRINCIPAL_MAX, RULES_MAX, Rule, Who};
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
-    NodeEffects, NodeEvent, NodeInput, Reason, SessionView, To, Why,
+    NodeEffects, NodeEvent, NodeHealth, NodeInput, Reason, SessionView, To, Why,
 };
 pub use canon::Canon;
 pub use client::LockClient;
-pub use config::{Config, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times};
+pub use config::{Choice, Config, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times};
 pub use floor::{Fence, Floors};
 pub use handle::Handle;
 pub use message::{

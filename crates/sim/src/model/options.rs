@@ -109,6 +109,7 @@ impl ModelOptions {
             max_inside: self.limit(),
             max_bypass: self.max_bypass,
             protocol: self.protocol,
+            ..Policy::default()
         };
         config.policies = vec![(NAME.as_bytes().to_vec(), policy)];
         Ok(Arc::new(config))

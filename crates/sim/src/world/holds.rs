@@ -202,7 +202,7 @@ impl World<'_> {
         let process = &mut self.clients[client as usize];
         process.asked += 1;
         let warm = process.warm;
-        let wish = self.workload.wish(self.options);
+        let wish = self.workload.wish(self.options, client);
         let locks: Vec<Lock> = wish
             .locks
             .iter()

@@ -341,14 +341,31 @@ impl<'a> World<'a> {
 
     /// How far apart a client and a node are, the same for the whole run.
     fn pair_latency(&self, client: u32, node: u32) -> Latency {
+        let mut factor = 1.0;
+        if self.options.region_of_client(client) != self.region_of_node(node) {
+            factor *= self.options.far;
+        }
+        if node == 0 {
+            factor *= self.options.slow;
+        }
         if self.options.spread <= 1.0 {
-            return self.options.latency;
+            return if factor > 1.0 {
+                self.options.latency.scaled(factor)
+            } else {
+                self.options.latency
+            };
         }
         let pair = u64::from(client) << 32 | u64::from(node);
         let draw = Prng::new(self.options.seed ^ pair.wrapping_mul(0x9e37_79b9_7f4a_7c15)).unit();
         self.options
             .latency
-            .scaled(1.0 + draw * (self.options.spread - 1.0))
+            .scaled(factor * (1.0 + draw * (self.options.spread - 1.0)))
+    }
+
+    /// Nodes next to each other are of one region.
+    fn region_of_node(&self, node: u32) -> u32 {
+        let nodes = self.nodes.len().max(1) as u64;
+        (u64::from(node) * u64::from(self.options.regions) / nodes) as u32
     }
 
     fn name(&self, name: u32) -> Name {

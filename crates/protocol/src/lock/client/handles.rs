@@ -329,15 +329,7 @@ impl LockClient {
         request.members.retain(confirmed);
         let request = self.requests.get(place).expect("invariant: just seen");
         let good: Vec<NodeId> = request.members.iter().map(|member| member.node).collect();
-        let weights: Vec<f64> = (0..nodes)
-            .map(|node| {
-                if good.contains(&NodeId::at(node)) {
-                    0.001
-                } else {
-                    1.0
-                }
-            })
-            .collect();
+        let weights = self.moving_costs(|node| good.contains(&NodeId::at(node)));
         let family = self.config.quorums.family(&request.ask.mode).clone();
         let mut rng = conclave_quorum::Prng::new(request.ask.name.seed());
         let avoid = self.avoid_set(Some(place));

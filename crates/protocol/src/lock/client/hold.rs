@@ -307,9 +307,7 @@ impl LockClient {
             return;
         };
         // Members that are well cost nothing: as few new nodes as possible are asked.
-        let weights: Vec<f64> = (0..nodes)
-            .map(|node| if good.contains(node) { 0.001 } else { 1.0 })
-            .collect();
+        let weights = self.moving_costs(|node| good.contains(node));
         let mut rng = conclave_quorum::Prng::new(request.ask.name.seed());
         let avoid = self.avoid_set(Some(place));
         let healthy = pick(family.as_ref(), &avoid, Some(&weights), &mut rng);

@@ -519,6 +519,7 @@ impl LockClient {
         if reborn {
             self.forget_seen(node);
         }
+        self.measure_distances();
         self.hear_clock(node, clock);
         self.begin_starting(out);
     }
@@ -631,6 +632,7 @@ impl LockClient {
         while link.done.front().is_some_and(|(number, _)| *number <= beat) {
             link.pop_done();
         }
+        self.measure_distances();
         for grant in noted {
             self.noted(node, *grant, out);
         }

@@ -1,8 +1,8 @@
 //! The client's machine: all requesters of one process, with its sessions and its connections.
 //!
 //! Getters: [`LockClient::id`], [`LockClient::held_until`], [`LockClient::held`],
-//! [`LockClient::live`], [`LockClient::knows`]. Inputs: [`Machine::handle`]. Outputs:
-//! [`ClientEffects`].
+//! [`LockClient::live`], [`LockClient::knows`], [`LockClient::nodes`]. Inputs:
+//! [`Machine::handle`]. Outputs: [`ClientEffects`].
 //!
 //! What it guarantees, if the nodes keep their promises:
 //!
@@ -13,6 +13,7 @@
 
 mod answers;
 mod canon;
+mod choice;
 mod grants;
 mod handles;
 mod hold;
@@ -67,6 +68,8 @@ pub struct LockClient {
     watches: BTreeMap<Key, watch::Watching>,
     /// First quorums by the seed of the lock's name and the mode's family.
     picks: Table<(u64, usize), Arc<[NodeId]>>,
+    /// How far the nodes are, as far as round trips were measured.
+    distances: choice::Distances,
     /// Requests that wait for a first word from any node.
     starting: Vec<u32>,
     moves: Moves,
@@ -86,9 +89,10 @@ enum Timer {
 impl LockClient {
     /// A client. `seed` gives it its session ids and spreads its hash tables.
     pub fn new(config: Arc<Config>, id: ClientId, seed: u64) -> Self {
+        let nodes = config.quorums.nodes();
         Self {
-            links: vec![None; config.quorums.nodes()],
-            clocks: vec![None; config.quorums.nodes()],
+            links: vec![None; nodes],
+            clocks: vec![None; nodes],
             config,
             id,
             owner: Arc::from(""),
@@ -101,6 +105,7 @@ impl LockClient {
             jobs: Table::new(seed),
             watches: BTreeMap::new(),
             picks: Table::new(seed),
+            distances: choice::Distances::unknown(nodes),
             moves: Moves::default(),
             starting: Vec::new(),
             timers: BinaryHeap::new(),

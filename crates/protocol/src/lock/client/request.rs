@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use conclave_quorum::{NodeSet, pick};
+use conclave_quorum::NodeSet;
 
 use super::serial::Journey;
 use super::{LockClient, Timer};
@@ -246,10 +246,14 @@ impl LockClient {
             },
             bond,
         };
+        let near = self.chooses_near(&ask);
         let deadline = wish.deadline;
         let place = self.insert_request(key, Arc::new(ask), wish, Phase::Starting);
         if let Some(deadline) = deadline {
             self.arm_request(place, deadline);
+        }
+        if near {
+            self.look_around(out);
         }
         if let Some(clock) = self.nodes_clock() {
             self.ask_first(place, clock, out);
@@ -353,13 +357,17 @@ impl LockClient {
     /// The quorum that all requesters of this lock try first.
     pub(super) fn first_quorum(&mut self, ask: &Ask) -> Arc<[NodeId]> {
         let seed = ask.name.seed();
-        let clear = self.troubled.iter().all(|node| !self.avoided(*node));
+        let near = self.chooses_near(ask);
+        let clear = self.troubled.iter().all(|node| !self.avoided(*node)) && !self.finds_slow();
         let family = Arc::as_ptr(self.config.quorums.family(&ask.mode)).cast::<()>() as usize;
         if clear && let Some(quorum) = self.picks.get(&(seed, family)) {
             return quorum.clone();
         }
         let avoid = self.avoid_set(None);
-        let quorum = self.config.quorums.pick(&ask.mode, seed, &avoid);
+        let by_distance = near || !clear;
+        let quorum = by_distance.then(|| self.quorum_without(ask, &avoid));
+        let quorum = quorum.flatten();
+        let quorum = quorum.unwrap_or_else(|| self.config.quorums.pick(&ask.mode, seed, &avoid));
         let quorum = Self::shared(quorum.iter());
         if clear {
             if self.picks.len() >= PICKS_MAX {
@@ -590,10 +598,8 @@ impl LockClient {
             return;
         }
         let avoid = self.avoid_set(Some(place));
-        let family = self.config.quorums.family(&request.ask.mode).as_ref();
         let seed = request.ask.name.seed();
-        let mut rng = conclave_quorum::Prng::new(seed);
-        let healthy = pick(family, &avoid, None, &mut rng);
+        let healthy = self.quorum_without(&request.ask, &avoid);
         let refusal = request.refusal;
         let reachable = healthy.is_some();
         let quorum = healthy.unwrap_or_else(|| {

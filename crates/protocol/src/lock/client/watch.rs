@@ -149,7 +149,10 @@ impl LockClient {
             avoid.insert(node.index());
         }
         let seed = Name::new(watching.what.bytes()).seed();
-        let quorum = self.config.quorums.pick(&Mode::Exclusive, seed, &avoid);
+        // Nobody has to meet others there: near nodes tell sooner.
+        let near = self.near_quorum(&Mode::Exclusive, seed, &avoid);
+        let quorums = &self.config.quorums;
+        let quorum = near.unwrap_or_else(|| quorums.pick(&Mode::Exclusive, seed, &avoid));
         let what = watching.what.clone();
         let new = quorum.iter().map(NodeId::at);
         let new: Vec<NodeId> = new

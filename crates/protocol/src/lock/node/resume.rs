@@ -140,6 +140,7 @@ impl LockNode {
         }
         let grant = entry.grant.clone();
         self.carry(place, session, request);
+        self.claim_used(session, &claim);
         match grant {
             Some(grant) if claim.holding && claim.seen == grant.number => {
                 self.claim_kept(place, &claim, &grant, out);
@@ -154,6 +155,20 @@ impl LockNode {
                 self.end(session, request, End::Cancelled, out);
             }
             None => {}
+        }
+    }
+
+    /// A node that started again from its disk learns from its holders which tokens they use.
+    fn claim_used(&mut self, session: u32, claim: &Claim) {
+        let token = claim.inside.filter(|_| claim.holding).unwrap_or_default();
+        let Some(entry) = self.entry_mut(session, claim.ask.request) else {
+            return;
+        };
+        let held = entry.grant.as_ref().filter(|grant| grant.entered);
+        if held.is_some_and(|grant| token <= grant.limit) && token > entry.used {
+            entry.used = token;
+            let lock = self.by_name.get(&claim.ask.name).copied();
+            lock.into_iter().for_each(|lock| self.touch(lock));
         }
     }
 
@@ -197,6 +212,7 @@ impl LockNode {
             entered: true,
             since: self.now.mono,
         });
+        entry.used = token;
         self.insert(session, entry);
         if let Some(kept) = self.sessions.get_mut(session) {
             kept.entered = true;

@@ -68,6 +68,7 @@ impl LockNode {
         // The token is final unless the holder raises it: nothing above it will be used.
         held.limit = if lowers { token } else { held.named };
         let first = !std::mem::replace(&mut held.entered, true);
+        entry.used = entry.used.max(token);
         // Of notes that come late the newest stays.
         if note.is_some() && edition >= entry.edition {
             entry.note = note;
@@ -124,7 +125,9 @@ impl LockNode {
         if lowers {
             held.limit = token;
         }
-        let first = !std::mem::replace(&mut held.entered, true);
+        let mut first = !std::mem::replace(&mut held.entered, true);
+        first |= token > entry.used;
+        entry.used = entry.used.max(token);
         let session = self.sessions.get_mut(place).expect("invariant: just found");
         session.entered = true;
         session.renewed = now;

@@ -407,7 +407,7 @@ impl LockNode {
                 session: ask.session,
                 request: ask.request,
                 group: ask.group(),
-                token: entered.map_or_else(Default::default, |grant| grant.named),
+                token: entered.map_or_else(Default::default, |_| entry.used),
                 asked: crate::time::Wall(ask.priority.t),
                 owner: session.map_or_else(|| Arc::from(""), |session| session.owner.clone()),
                 note: entry.note.clone(),
