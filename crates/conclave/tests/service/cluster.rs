@@ -140,14 +140,28 @@ impl Cluster {
     }
 
     pub(crate) fn start_in(home: TempDir, arguments: &[&str]) -> Self {
-        Self::start_with(home, arguments, &[])
+        Self::start_as(home, arguments, &[], Stdio::inherit())
     }
 
-    /// Starts it, and its commands later on, with this environment.
+    /// Starts it with this environment.
     pub(crate) fn start_with(
         home: TempDir,
         arguments: &[&str],
         environment: &[(&str, &str)],
+    ) -> Self {
+        Self::start_as(home, arguments, environment, Stdio::inherit())
+    }
+
+    /// Starts it with its log going somewhere.
+    pub(crate) fn start_logged(home: TempDir, arguments: &[&str], log: Stdio) -> Self {
+        Self::start_as(home, arguments, &[], log)
+    }
+
+    fn start_as(
+        home: TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        log: Stdio,
     ) -> Self {
         let mut command = conclave(home.path());
         command
@@ -155,7 +169,8 @@ impl Cluster {
             .arg("up")
             .args(arguments)
             .arg("--json")
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut up = Kid::spawn(&mut command);
         let mut output = up.output();
         let mut line = || {
