@@ -150,6 +150,18 @@ enum Command {
     /// List the sessions of clients
     #[command(after_help = "Example:\n  conclave sessions --json")]
     Sessions(service::Sessions),
+    /// End a session: its locks are renewed no more; exit 5 if too few nodes heard it
+    #[command(
+        after_help = "Examples:\n  conclave revoke 5c0ffee…\n  conclave revoke 5c0ffee… --force\n\n\
+        Without --force the holder is told at once, and its locks are free when it leaves or when\n\
+        their TTL has run out: nobody else is let in while it may believe to hold them. --force\n\
+        frees them at once. A holder that is not reached may then act beside the next one; only\n\
+        what checks fencing tokens is safe from it."
+    )]
+    Revoke(service::Revoke),
+    /// Make bearer tokens
+    #[command(subcommand)]
+    Token(service::Token),
     /// Run one node
     #[command(after_help = "Examples:\n  conclave serve --config node.toml\n  \
         conclave serve --config node.toml --init      # the first start of a new node\n\n\
@@ -189,6 +201,11 @@ enum Command {
         conclave check-config cluster.toml --json\n  \
         CONCLAVE_LOG=debug conclave check-config node.toml --id 2")]
     CheckConfig(service::CheckConfig),
+    /// Ask the node of a node file whether it is alive, or ready
+    #[command(after_help = "Examples:\n  conclave health --config node.toml\n  \
+        conclave health --config node.toml --ready\n\n\
+        Exit 0 if it is, 1 if not.")]
+    Health(service::Health),
     /// Become a command that is told when the parent process ends
     #[command(hide = true)]
     ExecGuarded(service::ExecGuarded),
@@ -200,6 +217,21 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+impl Command {
+    /// Whether this process takes locks itself.
+    fn takes_locks(&self) -> bool {
+        matches!(
+            self,
+            Self::Lock(_)
+                | Self::Elect(_)
+                | Self::Barrier(_)
+                | Self::Latch(_)
+                | Self::Bench(_)
+                | Self::ChaosClient(_)
+        )
+    }
 }
 
 /// Parses the arguments, runs the command, prints what went wrong and gives the exit code.
@@ -224,6 +256,9 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if cli.command.takes_locks() {
+        service::traces::start(service::traces::CLIENT, None);
+    }
     let result = match cli.command {
         Command::Bench(bench) => bench.run(),
         Command::Certs(command) => certs::run(&command),
@@ -244,15 +279,19 @@ pub(crate) fn run() -> ExitCode {
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
         Command::Sessions(sessions) => sessions.run(),
+        Command::Revoke(revoke) => revoke.run(),
+        Command::Token(token) => token.run(),
         Command::Serve(serve) => serve.run(),
         Command::ExecGuarded(exec) => exec.run(),
         Command::CheckConfig(check) => check.run(),
+        Command::Health(health) => health.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "conclave", &mut script);
             crate::output::raw(&script)
         }
     };
+    service::traces::stop();
     let (code, message) = match result {
         Ok(()) | Err(Failure::Closed) => (0, None),
         Err(Failure::Violation) => (1, None),

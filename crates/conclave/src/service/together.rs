@@ -12,9 +12,9 @@ use serde_json::json;
 use super::find::Endpoints;
 use super::lock::Lock;
 use super::place::shown;
-use super::runtime;
 use super::signals::{Stops, code_of_signal};
 use super::watch::{connect, watch_failure};
+use super::{runtime, traces};
 use crate::cli::Failure;
 
 #[derive(Debug, Args)]
@@ -70,10 +70,9 @@ pub(crate) struct Latch {
 
 impl Barrier {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
         let slot = runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut barrier = client.barrier(self.name.as_bytes(), self.parties);
             barrier = barrier.ttl(self.ttl.0);
             if let Some(wait) = self.wait {
@@ -101,6 +100,7 @@ impl Barrier {
         command
             .args(arguments)
             .env("CONCLAVE_SLOT", slot.to_string());
+        traces::stop();
         // It only returns if the command cannot be run.
         let error = command.exec();
         let program = shown(&program.to_string_lossy());
@@ -122,10 +122,9 @@ impl Latch {
     }
 
     fn open(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut latch = client.latch(self.name.as_bytes(), self.count);
             if let Some(wait) = self.wait {
                 latch = latch.timeout(wait.0);

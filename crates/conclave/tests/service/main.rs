@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod access;
 mod chaos;
 mod cluster;
 mod demo;
 mod elect;
 mod lock;
+mod logs;
 mod look;
 mod systems;
 mod tls;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use conclave_client::Security;
 use conclave_client::secure::Session;
+use conclave_client::trace;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{
     Config, LockNode, Message, NodeEffects, NodeEvent, NodeInput, Start, To,
@@ -21,14 +22,17 @@ use mio::{Events, Poll, Token};
 use super::conn::Stage;
 use super::conns::Conns;
 use super::door::Door;
+use super::grants::Grants;
 use super::peers::Peers;
 use super::quiet::Quiet;
 use super::read::READ_CHUNK;
-use super::{Command, Inner};
+use super::{Command, Inner, speak};
 use crate::NodeError;
+use crate::audit::Auditor;
 use crate::history::History;
 use crate::journal::Journal;
 use crate::meters::Meters;
+use crate::who::Gate;
 
 pub(super) const WAKER: Token = Token(usize::MAX);
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
@@ -75,12 +79,16 @@ pub(super) struct Loop {
     pub(super) peers: Peers,
     pub(super) meters: Arc<Meters>,
     pub(super) quiet: Quiet,
+    id: NodeId,
+    grants: Grants,
     inner: Arc<Inner>,
     poll: Poll,
     pub(super) node: LockNode,
     out: NodeEffects,
     pub(super) journal: Journal,
     history: Option<History>,
+    pub(super) audit: Option<Auditor>,
+    pub(super) gate: Arc<Gate>,
     written: u64,
     synced: u64,
     pub(super) parked: VecDeque<(u64, Envelope<To, Message>)>,
@@ -113,6 +121,8 @@ pub(super) struct Parts {
     pub(super) inner: Arc<Inner>,
     pub(super) journal: Journal,
     pub(super) history: Option<History>,
+    pub(super) audit: Option<Auditor>,
+    pub(super) gate: Arc<Gate>,
     pub(super) security: Security,
 }
 
@@ -142,12 +152,16 @@ impl Loop {
             peers: parts.peers,
             meters: parts.meters,
             quiet: Quiet::default(),
+            id: parts.id,
+            grants: Grants::new(parts.id),
             inner: parts.inner,
             poll: parts.poll,
             node,
             out,
             journal: parts.journal,
             history: parts.history,
+            audit: parts.audit,
+            gate: parts.gate,
             written: 0,
             synced: 0,
             parked: VecDeque::new(),
@@ -164,6 +178,8 @@ impl Loop {
             history.start(now.mono, it.node.incarnation());
         }
         it.apply(now);
+        let rules = it.gate.rules();
+        it.handle(NodeInput::Access(rules));
         it.started = it.written == 0;
         Ok(it)
     }
@@ -318,12 +334,19 @@ impl Loop {
                     let _ = answer.send(report);
                 }
                 Command::Drain => {
-                    tracing::info!("draining: holders are asked to move to other nodes");
+                    let node = self.id;
+                    tracing::info!(%node, "draining: holders are asked to move to other nodes");
                     self.step(NodeInput::Drain);
                 }
                 Command::Stop(grace) => self.begin_stop(grace),
                 Command::Kill => self.leaving = Leaving::Killed,
                 Command::Expire(session) => self.step(NodeInput::Expire(session)),
+                Command::Access(access) => self.handle(NodeInput::Access(access)),
+                Command::Revoke(revoke, answer) => {
+                    let told = self.revoke(revoke);
+                    // Whoever asked may have gone.
+                    let _ = answer.send(told);
+                }
                 Command::Resolved(node, found) => self.resolved(node, found),
             }
         }
@@ -422,6 +445,12 @@ impl Loop {
     }
 
     fn handle_at(&mut self, now: Now, input: NodeInput) {
+        if let NodeInput::Receive(_, message) | NodeInput::Peer(_, message) = &input {
+            speak::heard(self.id, message);
+            if trace::on() {
+                self.grants.heard(now, message);
+            }
+        }
         self.node.handle(now, input, &mut self.out);
         self.apply(now);
     }
@@ -450,6 +479,10 @@ impl Loop {
 
     fn send(&mut self, envelope: &Envelope<To, Message>) {
         self.meters.sent(&envelope.message);
+        speak::said(self.id, &envelope.message);
+        if trace::on() {
+            self.grants.said(self.now(), &envelope.message);
+        }
         match envelope.to {
             To::Link(link) => {
                 if !self.conns.send(link.0, &envelope.message) {
@@ -475,22 +508,31 @@ impl Loop {
         if let Some(history) = &mut self.history {
             history.event(now.mono, event);
         }
+        speak::event(self.id, event);
+        if let Some(audit) = &mut self.audit {
+            audit.event(event, &self.node);
+        }
+        if trace::on() {
+            self.grants.told(now, event);
+        }
         match event {
             NodeEvent::Close(link) => self.conns.close_soon(link.0, now.mono),
             NodeEvent::Granted { .. } | NodeEvent::Reclaimed { .. } => self.granted += 1,
             NodeEvent::Ended { grant, .. } if grant.0 > 0 => self.granted -= 1,
             NodeEvent::Serving => {
-                tracing::info!(incarnation = %self.node.incarnation(), "serving");
+                let incarnation = self.node.incarnation();
+                tracing::info!(node = %self.id, %incarnation, "serving");
                 self.set_gauges();
             }
             NodeEvent::CannotRecover => tracing::error!(
+                node = %self.id,
                 "this node has lost its disk and too few others can tell what it may have \
                  granted; start them, or start this one with --init if its locks may be forgotten"
             ),
-            NodeEvent::Refused(why) => {
-                tracing::debug!(%why, "refused");
-            }
-            NodeEvent::Ended { .. } | NodeEvent::Entered { .. } => {}
+            NodeEvent::Refused(_)
+            | NodeEvent::Ended { .. }
+            | NodeEvent::Entered { .. }
+            | NodeEvent::Barred { .. } => {}
         }
     }
 

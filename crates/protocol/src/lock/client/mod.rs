@@ -1,8 +1,8 @@
 //! The client's machine: all requesters of one process, with its sessions and its connections.
 //!
 //! Getters: [`LockClient::id`], [`LockClient::held_until`], [`LockClient::held`],
-//! [`LockClient::live`], [`LockClient::knows`], [`LockClient::nodes`]. Inputs:
-//! [`Machine::handle`]. Outputs: [`ClientEffects`].
+//! [`LockClient::live`], [`LockClient::key_of`], [`LockClient::knows`], [`LockClient::nodes`].
+//! Inputs: [`Machine::handle`]. Outputs: [`ClientEffects`].
 //!
 //! What it guarantees, if the nodes keep their promises:
 //!
@@ -21,6 +21,7 @@ mod jobs;
 mod link;
 mod moves;
 mod request;
+mod revoked;
 mod serial;
 mod sight;
 mod upkeep;
@@ -148,6 +149,12 @@ impl LockClient {
         Some(&self.requests.get(self.find(key, name)?)?.ask)
     }
 
+    /// The key of a request that was sent, while it lives.
+    pub fn key_of(&self, session: SessionId, request: RequestNo) -> Option<Key> {
+        let place = self.by_ref.get(&(session, request))?;
+        Some(self.requests.get(*place)?.key)
+    }
+
     /// How many requests are live.
     pub fn live(&self) -> usize {
         self.requests.len()
@@ -227,6 +234,7 @@ impl LockClient {
             } => self.carried(session, request, &grants, out),
             Message::Refused(why) => self.refused(node, why, out),
             Message::Draining => self.draining(node, out),
+            Message::Revoked(session) => self.revoked(node, session, out),
             Message::Seen { watch, sight } => self.seen(node, watch, *sight, out),
             Message::Watched(grant) => self.watched(node, grant, out),
             // The rest is said by clients, not to them.
@@ -259,7 +267,7 @@ impl Machine for LockClient {
             ClientInput::Release(key) => self.release(key, out),
             ClientInput::Watch(key, what) => self.watch(key, what, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
-            ClientInput::Keep(key, handle) => self.keep(key, &handle, out),
+            ClientInput::Keep(key, handle, principal) => self.keep(key, &handle, principal, out),
             ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
             ClientInput::Abandon(key, handle) => {
                 let all = handle.ask.bond != super::mode::Bond::Named;
