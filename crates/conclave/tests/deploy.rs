@@ -385,7 +385,7 @@ fn alarms_watch_metrics_that_exist() {
     assert!(named.len() > 5, "{named:?}");
     let cluster = Cluster::start(&["--nodes", "1"]);
     let api = &cluster.nodes[0].api;
-    let known = metrics(&cluster::read(&format!("{api}/metrics")));
+    let known = metrics(&cluster::page(&format!("{api}/metrics")).unwrap().1);
     let unknown: Vec<_> = named.difference(&known).collect();
     assert!(unknown.is_empty(), "no such metrics: {unknown:?}");
     let scrape = documents("prometheus/prometheus.yml").remove(0);
