@@ -102,7 +102,8 @@ enum Command {
     Lock(service::Lock),
     /// Run a command while leading an election, or follow who leads
     #[command(
-        after_help = "Examples:\n  conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
+        after_help = "Examples:\n  \
+        conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
         conclave elect scheduler --value b --ttl 3s --wait 1m -- ./scheduler\n  \
         conclave elect scheduler --observe --json\n  \
         conclave elect scheduler --observe --once        # exit 3 if nobody leads\n\n\
