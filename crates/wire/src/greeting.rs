@@ -82,7 +82,7 @@ pub enum Rejection {
     #[error("the node has too many connections; try again later")]
     Full,
     /// What the certificate says and what is claimed do not go together.
-    #[error("the node refuses the identity shown: {}", why.escape_debug())]
+    #[error("the node refuses the identity shown: {}", plain(why))]
     Identity {
         /// What is wrong with it, and what to do.
         why: String,
@@ -212,6 +212,11 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
         Rejection::Full => {}
         Rejection::Identity { why } => pb::bytes(out, 5, clipped(why).as_bytes()),
     }
+}
+
+/// The words of another process, without what a terminal would obey.
+fn plain(why: &str) -> String {
+    why.replace(char::is_control, " ")
 }
 
 /// As much of the words as may be sent.

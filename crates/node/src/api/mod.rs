@@ -203,7 +203,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         .enable_all()
         .build()?;
     let entered = runtime.enter();
-    let owner = format!("gateway n{}", context.id);
+    let owner = format!("{}{}", views::GATEWAY, context.id);
     let security = context.security;
     let driver = Driver::spawn_with(&context.cluster, &owner, security.clone())?;
     let listener = tokio::net::TcpListener::from_std(listener)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use conclave_protocol::lock::Restart;
 
 use crate::cluster::{
-    Cluster, ClusterError, LimitsText, Node, PolicyText, ProtocolText, RestartText, Times,
-    differences,
+    ChoiceText, Cluster, ClusterError, LimitsText, Node, PolicyText, ProtocolText, RestartText,
+    Times, differences,
 };
 use crate::span::Span;
 
@@ -72,7 +72,7 @@ fn detailed() -> Cluster {
         max_inside: Some(4),
         max_bypass: None,
         protocol: None,
-        choice: None,
+        choice: Some(ChoiceText::Near),
     });
     cluster
 }
@@ -139,6 +139,10 @@ fn the_digest_covers_what_matters_and_not_addresses() {
     );
     other.quorum = "majority".into();
     assert_eq!(one.digest(), other.digest());
+    other.policies[0].choice = Some(ChoiceText::Shared);
+    assert_eq!(one.digest(), other.digest(), "that is the usual one");
+    other.policies[0].choice = Some(ChoiceText::Near);
+    assert_ne!(one.digest(), other.digest());
     other.epoch = 2;
     other.policies.clear();
     assert_ne!(one.digest(), other.digest());
