@@ -1,9 +1,12 @@
 //! The guides name only commands and options that exist, and link only to what is there.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[allow(dead_code, reason = "shared with other tests")]
 mod common;
 
 use common::{conclave, directory};

@@ -263,16 +263,3 @@ pub(crate) fn page(url: &str) -> Option<(u16, String)> {
     stream.read_to_string(&mut rest).ok()?;
     Some((line.split(' ').nth(1)?.parse().ok()?, rest))
 }
-
-/// The body of a GET request.
-pub(crate) fn read(url: &str) -> String {
-    let rest = url.strip_prefix("http://").expect("plain HTTP");
-    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let mut stream = TcpStream::connect(host).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text.split_once("\r\n\r\n").expect("a head").1.to_owned()
-}
