@@ -207,6 +207,21 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether this process takes locks itself.
+    fn takes_locks(&self) -> bool {
+        matches!(
+            self,
+            Self::Lock(_)
+                | Self::Elect(_)
+                | Self::Barrier(_)
+                | Self::Latch(_)
+                | Self::Bench(_)
+                | Self::ChaosClient(_)
+        )
+    }
+}
+
 /// Parses the arguments, runs the command, prints what went wrong and gives the exit code.
 pub(crate) fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -229,6 +244,9 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if cli.command.takes_locks() {
+        service::traces::start(service::traces::CLIENT, None);
+    }
     let result = match cli.command {
         Command::Bench(bench) => bench.run(),
         Command::Certs(command) => certs::run(&command),
@@ -259,6 +277,7 @@ pub(crate) fn run() -> ExitCode {
             crate::output::raw(&script)
         }
     };
+    service::traces::stop();
     let (code, message) = match result {
         Ok(()) | Err(Failure::Closed) => (0, None),
         Err(Failure::Violation) => (1, None),

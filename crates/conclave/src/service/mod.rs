@@ -27,6 +27,7 @@ pub(crate) mod shape;
 mod signals;
 mod system;
 mod together;
+pub(crate) mod traces;
 pub(crate) mod up;
 pub(crate) mod usage;
 mod watch;

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::daemon::Daemon;
 use super::settings::{Given, Overrides, Settings};
 use super::signals::{Stops, code_of_signal};
-use super::{guarded, logs, runtime, system};
+use super::{guarded, logs, runtime, system, traces};
 use crate::cli::Failure;
 use crate::output;
 
@@ -51,6 +51,7 @@ impl Serve {
             Ok((before, now)) => tracing::info!(before, now, "open files allowed"),
             Err(error) => tracing::warn!("cannot raise the number of open files: {error}"),
         }
+        traces::start(traces::NODE, Some(&format!("n{}", settings.id.value)));
         runtime()?.block_on(self.serve(settings))
     }
 
@@ -76,7 +77,7 @@ impl Serve {
             }
         }
         system::tell_manager("STOPPING=1");
-        tracing::info!(node = id, "stopping; a second signal ends at once");
+        tracing::info!(node = %format_args!("n{id}"), "stopping; a second signal ends at once");
         tokio::select! {
             stopped = node.stop() => stopped.map_err(|why| failed(id, &why)),
             signal = stops.next() => Err(Failure::Exit(code_of_signal(signal))),
@@ -85,7 +86,7 @@ impl Serve {
 
     fn announce(&self, node: &Daemon, scheme: &str) -> Result<(), Failure> {
         let (id, api, peer) = (node.id, node.api, node.peer);
-        tracing::info!(node = id, %api, %peer, "ready");
+        tracing::info!(node = %format_args!("n{id}"), %api, %peer, "ready");
         system::tell_manager("READY=1");
         if !self.json {
             return Ok(());

@@ -130,6 +130,8 @@ pub(crate) struct Cluster {
     /// The second line.
     pub(crate) second: Value,
     pub(crate) home: TempDir,
+    /// What its commands find in their environment.
+    environment: Vec<(String, String)>,
 }
 
 impl Cluster {
@@ -138,8 +140,18 @@ impl Cluster {
     }
 
     pub(crate) fn start_in(home: TempDir, arguments: &[&str]) -> Self {
+        Self::start_with(home, arguments, &[])
+    }
+
+    /// Starts it, and its commands later on, with this environment.
+    pub(crate) fn start_with(
+        home: TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let mut command = conclave(home.path());
         command
+            .envs(environment.iter().copied())
             .arg("up")
             .args(arguments)
             .arg("--json")
@@ -175,6 +187,10 @@ impl Cluster {
             second: parsed(&second),
             first,
             home,
+            environment: environment
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
         }
     }
 
@@ -185,7 +201,7 @@ impl Cluster {
     /// A command that finds this cluster by its registry.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = conclave(self.home.path());
-        command.args(arguments);
+        command.envs(self.environment.clone()).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

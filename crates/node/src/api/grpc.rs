@@ -24,7 +24,7 @@ use super::answer::Answer;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::locks::{ID_MAX, LIST_USUAL, check_slots, principal};
+use super::locks::{ID_MAX, LIST_USUAL, caller, check_slots, principal};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
 use super::status::{NodeStatus, SESSIONS_MAX};
@@ -90,6 +90,8 @@ impl Service {
         let extensions = request.extensions();
         let arrived = arrived(extensions);
         let remote = extensions.get::<SocketAddr>().map(ToString::to_string);
+        let traceparent = request.metadata().get("traceparent");
+        let caller = caller(traceparent.map(MetadataValue::as_bytes));
         let body = request.into_inner();
         let name = check(body.name, self.0.config.limits.name_bytes)?;
         if let Some(id) = &body.id
@@ -109,6 +111,7 @@ impl Service {
             id: body.id,
             owner: body.owner.or(remote).unwrap_or_default(),
             note: body.note,
+            caller,
         };
         self.0.begin(arrived, principal(), wish)
     }
