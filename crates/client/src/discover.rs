@@ -18,6 +18,8 @@ const BODY_MAX: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The most endpoints that are tried.
 const ENDPOINTS_MAX: usize = 64;
+/// What went wrong when an endpoint does not know who asks.
+const STRANGER: &str = "it does not accept who asks";
 
 /// Why no endpoint told about its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -25,6 +27,9 @@ pub enum DiscoverError {
     /// None was given.
     #[error("no endpoints given; name the API URLs of some nodes, as in http://host:port")]
     NoEndpoints,
+    /// The nodes want to know who asks.
+    #[error("not authenticated: the nodes accept no such token; ask the operator for a valid one")]
+    NotAuthenticated,
     /// None answered as it should.
     #[error("no endpoint told about its cluster{}", listed(.0))]
     NoAnswer(Vec<(String, String)>),
@@ -73,6 +78,9 @@ where
         }
     }
     troubles.sort();
+    if troubles.iter().any(|(_, trouble)| trouble == STRANGER) {
+        return Err(DiscoverError::NotAuthenticated);
+    }
     Err(DiscoverError::NoAnswer(troubles))
 }
 
@@ -85,6 +93,9 @@ async fn ask(endpoint: &str, security: Security) -> Result<Cluster, String> {
     let body = body
         .map_err(|error| http::words(error.as_ref()))?
         .to_bytes();
+    if status == StatusCode::UNAUTHORIZED && security.tls().is_none() {
+        return Err(STRANGER.to_owned());
+    }
     if status != StatusCode::OK {
         let told = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
         return Err(match told["error"]["message"].as_str() {

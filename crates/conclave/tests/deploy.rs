@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -365,19 +364,6 @@ fn health_of(mut one: Cluster) {
     assert_eq!(one.up.code(), 0);
 }
 
-/// The body of a GET request.
-fn read(url: &str) -> String {
-    let rest = url.strip_prefix("http://").expect("plain HTTP");
-    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let mut stream = std::net::TcpStream::connect(host).unwrap();
-    stream.set_read_timeout(Some(cluster::PATIENCE)).unwrap();
-    let request = format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text.split_once("\r\n\r\n").expect("a head").1.to_owned()
-}
-
 /// The metrics that an expression names.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
@@ -401,7 +387,7 @@ fn alarms_watch_metrics_that_exist() {
     assert!(named.len() > 5, "{named:?}");
     let cluster = Cluster::start(&["--nodes", "1"]);
     let api = &cluster.nodes[0].api;
-    let known = metrics(&read(&format!("{api}/metrics")));
+    let known = metrics(&cluster::page(&format!("{api}/metrics")).unwrap().1);
     let unknown: Vec<_> = named.difference(&known).collect();
     assert!(unknown.is_empty(), "no such metrics: {unknown:?}");
     let scrape = documents("prometheus/prometheus.yml").remove(0);

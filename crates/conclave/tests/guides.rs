@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[allow(dead_code, reason = "shared with other tests")]
+#[allow(dead_code, reason = "shared with tests that write files")]
 mod common;
 
 use common::{conclave, directory};

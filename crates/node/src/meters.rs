@@ -103,6 +103,8 @@ pub struct Meters {
     pub parked: Gauge,
     /// Wake-ups of the shard's thread.
     pub wakes: Counter,
+    /// Lines that the audit log lost.
+    pub audit_dropped: Counter,
 
     // The journal's.
     /// Time of one write with its sync, in seconds.
@@ -164,6 +166,8 @@ impl Meters {
                 "Messages that wait until a record is on disk",
             ),
             wakes: book.counter("shard_wakes", "Wake-ups of the thread that owns the locks"),
+            audit_dropped: book
+                .counter("audit_dropped", "Lines that the audit log had no room for"),
             fsync: book.times("fsync", "Time of one write to disk with its sync"),
             journal_queue: book.gauge("journal_queue", "Records that wait to be written to disk"),
             records: book.counter("journal_records", "Records written to disk"),
@@ -253,6 +257,7 @@ impl Meters {
             NodeEvent::Ended { .. }
             | NodeEvent::Close(_)
             | NodeEvent::Entered { .. }
+            | NodeEvent::Barred { .. }
             | NodeEvent::Serving
             | NodeEvent::CannotRecover => {}
         }
@@ -298,6 +303,8 @@ pub fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::Finished => "finished",
         Refusal::NoHandles => "no_handles",
         Refusal::Unfit => "unfit",
+        Refusal::NotPermitted => "not_permitted",
+        Refusal::Revoked => "revoked",
         Refusal::WatchLimit => "watch_limit",
     }
 }

@@ -5,14 +5,14 @@ use std::fmt::Write;
 
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 
 use super::{Security, Side, explain_below, open};
 
 /// Sends a request to the host of a URL, and gives the answer or why there is none, in words. The
-/// request's own URI is replaced by the path of the URL.
+/// request's own URI is replaced by the path of the URL, and the token goes with it if there is one.
 pub async fn send<B>(
     url: &Uri,
     security: &Security,
@@ -26,6 +26,12 @@ where
     let host = url.authority().map_or("", |host| host.as_str());
     let host = HeaderValue::from_str(host).map_err(|error| error.to_string())?;
     request.headers_mut().insert(HOST, host);
+    if let Some(bearer) = security.bearer() {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", bearer.reveal()))
+            .map_err(|_| "the bearer token has characters that no header takes".to_owned())?;
+        value.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, value);
+    }
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse().map_err(|_| "not a path".to_owned())?;
     let stream = open(url, security).await.map_err(|error| words(&error))?;

@@ -67,10 +67,9 @@ impl Elect {
     }
 
     fn follow(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut observer = client.observe(self.name.as_bytes());
             loop {
                 let leading = tokio::select! {

@@ -88,6 +88,7 @@ fn greet(
         process: 77,
         digest: described.digest(),
         facts: described.facts(),
+        credential: None,
     };
     let mut bytes = Vec::new();
     encode_greeting(&greeting, &mut bytes);

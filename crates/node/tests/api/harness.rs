@@ -72,6 +72,8 @@ impl Nodes {
                 peer,
                 api,
                 history: None,
+                access: None,
+                audit: None,
                 security: conclave_client::Security::default(),
             };
             Some(Node::start(options).unwrap())

@@ -295,6 +295,7 @@ impl LockClient {
         if let Some(owner) = wish.owner.filter(|_| info.detached) {
             info.owner = owner;
         }
+        info.principal = wish.principal;
         self.requests.insert(Requester {
             key,
             serial: self.last_serial,
