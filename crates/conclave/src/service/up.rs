@@ -24,7 +24,6 @@ use crate::output;
 const QUIET: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Up {
     #[command(flatten)]
     shape: Shape,
