@@ -144,6 +144,7 @@ impl Cluster {
     }
 
     /// Starts it with this environment.
+    #[allow(dead_code, reason = "only tests of traces need one")]
     pub(crate) fn start_with(
         home: TempDir,
         arguments: &[&str],
