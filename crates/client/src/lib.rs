@@ -44,6 +44,11 @@ mod request;
 pub mod secure;
 pub mod semaphore;
 mod slots;
+#[cfg_attr(
+    not(feature = "otel"),
+    allow(dead_code, reason = "what is noted of a span is read where it is sent")
+)]
+pub mod trace;
 mod watch;
 
 pub use barrier::{Barrier, BarrierError};

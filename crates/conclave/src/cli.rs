@@ -201,6 +201,11 @@ enum Command {
         conclave check-config cluster.toml --json\n  \
         CONCLAVE_LOG=debug conclave check-config node.toml --id 2")]
     CheckConfig(service::CheckConfig),
+    /// Ask the node of a node file whether it is alive, or ready
+    #[command(after_help = "Examples:\n  conclave health --config node.toml\n  \
+        conclave health --config node.toml --ready\n\n\
+        Exit 0 if it is, 1 if not.")]
+    Health(service::Health),
     /// Become a command that is told when the parent process ends
     #[command(hide = true)]
     ExecGuarded(service::ExecGuarded),
@@ -212,6 +217,21 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+impl Command {
+    /// Whether this process takes locks itself.
+    fn takes_locks(&self) -> bool {
+        matches!(
+            self,
+            Self::Lock(_)
+                | Self::Elect(_)
+                | Self::Barrier(_)
+                | Self::Latch(_)
+                | Self::Bench(_)
+                | Self::ChaosClient(_)
+        )
+    }
 }
 
 /// Parses the arguments, runs the command, prints what went wrong and gives the exit code.
@@ -236,6 +256,9 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if cli.command.takes_locks() {
+        service::traces::start(service::traces::CLIENT, None);
+    }
     let result = match cli.command {
         Command::Bench(bench) => bench.run(),
         Command::Certs(command) => certs::run(&command),
@@ -261,12 +284,14 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::ExecGuarded(exec) => exec.run(),
         Command::CheckConfig(check) => check.run(),
+        Command::Health(health) => health.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "conclave", &mut script);
             crate::output::raw(&script)
         }
     };
+    service::traces::stop();
     let (code, message) = match result {
         Ok(()) | Err(Failure::Closed) => (0, None),
         Err(Failure::Violation) => (1, None),

@@ -25,6 +25,15 @@ pub const STATES: [&str; 6] = [
     "stopped",
 ];
 
+/// The limits that a node may reach, as in [`refusal_code`].
+const LIMITS: [&str; 5] = [
+    "queue_full",
+    "session_limit",
+    "request_limit",
+    "lock_limit",
+    "client_limit",
+];
+
 /// One label and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -186,6 +195,10 @@ impl Meters {
         registry.register_with_unit("cpu", help, Unit::Seconds, meters.cpu.clone());
         let meters = Self { registry, ..meters };
         meters.set_state("starting");
+        // From zero on, so that the first refusal is seen as a rise.
+        for reason in LIMITS {
+            drop(meters.refused.get_or_create(&Reason { reason }));
+        }
         Arc::new(meters)
     }
 

@@ -6,11 +6,13 @@ mod badge;
 mod conn;
 mod conns;
 mod door;
+mod grants;
 mod look;
 mod peers;
 mod quiet;
 mod read;
 mod run;
+mod speak;
 
 use std::fmt;
 use std::net::{TcpListener, TcpStream};

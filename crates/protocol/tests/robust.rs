@@ -248,9 +248,10 @@ impl Dice<'_> {
 
     fn watch(&mut self) -> Watch {
         let name = self.name();
-        match self.flip() {
-            true => Watch::Name(name),
-            false => Watch::Prefix(name.bytes().into()),
+        if self.flip() {
+            Watch::Name(name)
+        } else {
+            Watch::Prefix(name.bytes().into())
         }
     }
 

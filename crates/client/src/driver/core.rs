@@ -16,6 +16,7 @@ use super::conn::{Flushed, OUT_MAX, Writer};
 use super::sights::Sights;
 use super::timer::Timer;
 use crate::clock;
+use crate::trace::Acquisition;
 
 /// What has been counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +82,8 @@ pub(super) struct JobState {
     /// Told when a lock of the job is lost.
     alarm: Option<Arc<Alarm>>,
     is_lost: bool,
+    /// Its spans, if somebody wants them.
+    pub(super) trace: Option<Box<Acquisition>>,
 }
 
 /// Tells any number of waiters that a lock is lost.
@@ -117,6 +120,7 @@ impl JobState {
             over: false,
             alarm: None,
             is_lost: false,
+            trace: None,
         }
     }
 
@@ -255,6 +259,7 @@ impl Core {
             let mut out = std::mem::take(&mut self.out);
             self.machine.handle(clock::now(), input, &mut out);
             for envelope in out.send_now.drain(..).chain(out.send_durable.drain(..)) {
+                self.trace_sent(envelope.to, &envelope.message);
                 self.send(envelope.to, &envelope.message);
             }
             for event in out.events.drain(..) {
@@ -311,6 +316,7 @@ impl Core {
     }
 
     fn tell(&mut self, key: Key, event: ClientEvent) {
+        self.trace_told(key, &event);
         let lost = matches!(event, ClientEvent::Lost(..));
         self.counters.lost += u64::from(lost);
         let Some(job) = self.jobs.get_mut(&key) else {

@@ -9,6 +9,7 @@ mod core;
 mod sights;
 mod task;
 mod timer;
+mod traced;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -29,6 +30,7 @@ pub use self::core::Counters;
 use self::core::{Core, JobState, Kind, Stage};
 use crate::clock;
 use crate::secure::Security;
+use crate::trace::Caller;
 use task::{Hello, Task};
 use timer::Timer;
 
@@ -119,6 +121,11 @@ impl Driver {
 
     /// Begins a piece of work. Nothing blocks; the machine is told at once.
     pub fn begin(&self, work: Work) -> Job {
+        self.begin_for(work, Caller::current())
+    }
+
+    /// As [`Driver::begin`], for a caller elsewhere; a trace of the work links to it.
+    pub fn begin_for(&self, work: Work, caller: Caller) -> Job {
         let kind = match work {
             Work::Acquire(_) | Work::AcquireAll(_) | Work::AcquireAny(_) => Kind::Take,
             Work::Watch(_) => Kind::Watch,
@@ -127,6 +134,7 @@ impl Driver {
         let key = self.owned.shared.with(|core| {
             let key = core.new_key();
             let mut state = JobState::new(kind);
+            state.trace = traced::begin(&work, caller);
             state.over = core.stage != Stage::Running;
             let runs = !state.over;
             core.jobs.insert(key, state);

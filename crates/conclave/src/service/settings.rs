@@ -123,6 +123,9 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) id: Option<u32>,
+    /// This node is the one in the cluster file whose peer address begins with this host's name
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) id_from_hostname: bool,
     /// Where the node keeps its records
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
@@ -372,12 +375,16 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let file: NodeFile = text.map(Text::parse).transpose()?.unwrap_or_default();
         let layers = Layers { text, base, env };
-        let id = layers
-            .pick(ID, flags.id, file.id, number)?
-            .ok_or_else(|| layers.missing(ID, "which node this is"))?;
+        let id = if flags.id_from_hostname {
+            None
+        } else {
+            let id = layers.pick(ID, flags.id, file.id, number)?;
+            Some(id.ok_or_else(|| layers.missing(ID, "which node this is"))?)
+        };
         let what = "where the node keeps its records";
         let data = layers.path(DATA, what, flags.data.as_ref(), file.data)?;
         let (cluster_file, cluster) = cluster(&layers, flags, file.cluster)?;
+        let id = id.map_or_else(|| super::system::id_of_host(&cluster), Ok)?;
         let what = "a file of random text, the same on all nodes";
         let secret_file = flags.secret_file.as_ref();
         let secret_file = layers.path(SECRET_FILE, what, secret_file, file.secret_file)?;

@@ -12,9 +12,9 @@ use serde_json::json;
 use super::find::Endpoints;
 use super::lock::Lock;
 use super::place::shown;
-use super::runtime;
 use super::signals::{Stops, code_of_signal};
 use super::watch::{connect, watch_failure};
+use super::{runtime, traces};
 use crate::cli::Failure;
 
 #[derive(Debug, Args)]
@@ -100,6 +100,7 @@ impl Barrier {
         command
             .args(arguments)
             .env("CONCLAVE_SLOT", slot.to_string());
+        traces::stop();
         // It only returns if the command cannot be run.
         let error = command.exec();
         let program = shown(&program.to_string_lossy());

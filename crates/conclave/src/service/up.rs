@@ -16,7 +16,7 @@ use super::members::Members;
 use super::settings::LogFormat;
 use super::shape::Shape;
 use super::signals::{Stops, code_of_signal};
-use super::{http, logs, registry, runtime};
+use super::{http, logs, registry, runtime, traces};
 use crate::cli::Failure;
 use crate::output;
 
@@ -91,6 +91,9 @@ impl From<Restart> for RestartText {
 impl Up {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         logs::start(&self.log, LogFormat::Text)?;
+        if !self.processes {
+            traces::start(traces::NODE, None);
+        }
         let wish = Wish {
             shape: self.shape.clone(),
             times: Times {

@@ -130,6 +130,8 @@ pub(crate) struct Cluster {
     /// The second line.
     pub(crate) second: Value,
     pub(crate) home: TempDir,
+    /// What its commands find in their environment.
+    environment: Vec<(String, String)>,
 }
 
 impl Cluster {
@@ -138,13 +140,28 @@ impl Cluster {
     }
 
     pub(crate) fn start_in(home: TempDir, arguments: &[&str]) -> Self {
-        Self::start_logged(home, arguments, Stdio::inherit())
+        Self::start_with(home, arguments, &[])
+    }
+
+    /// Starts it, and its commands later on, with this environment.
+    pub(crate) fn start_with(
+        home: TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        Self::start_logged(home, arguments, environment, Stdio::inherit())
     }
 
     /// The same, with its log going somewhere.
-    pub(crate) fn start_logged(home: TempDir, arguments: &[&str], log: Stdio) -> Self {
+    pub(crate) fn start_logged(
+        home: TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        log: Stdio,
+    ) -> Self {
         let mut command = conclave(home.path());
         command
+            .envs(environment.iter().copied())
             .arg("up")
             .args(arguments)
             .arg("--json")
@@ -181,6 +198,10 @@ impl Cluster {
             second: parsed(&second),
             first,
             home,
+            environment: environment
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
         }
     }
 
@@ -191,7 +212,7 @@ impl Cluster {
     /// A command that finds this cluster by its registry.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = conclave(self.home.path());
-        command.args(arguments);
+        command.envs(self.environment.clone()).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -255,7 +276,7 @@ pub(crate) fn get(url: &str) -> Option<u16> {
     page(url).map(|(status, _)| status)
 }
 
-/// The status of a GET request and everything that came after it, if it is answered.
+/// The status of a GET request and the body, if it is answered.
 pub(crate) fn page(url: &str) -> Option<(u16, String)> {
     let rest = url.strip_prefix("http://")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -267,5 +288,6 @@ pub(crate) fn page(url: &str) -> Option<(u16, String)> {
     let mut stream = BufReader::new(stream);
     stream.read_line(&mut line).ok()?;
     stream.read_to_string(&mut rest).ok()?;
-    Some((line.split(' ').nth(1)?.parse().ok()?, rest))
+    let (_, body) = rest.split_once("\r\n\r\n")?;
+    Some((line.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }

@@ -8,6 +8,7 @@ mod cluster;
 mod demo;
 mod elect;
 mod lock;
+mod logs;
 mod look;
 mod systems;
 mod tls;

@@ -184,7 +184,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn everything_works_over_tls_and_strangers_are_refused_by_name() {
-    let cluster = Cluster::start(&["--nodes", "3", "--tls"]);
+    let serial = ["--policy", "jobs/:protocol=serial"];
+    let cluster = Cluster::start(&[&["--nodes", "3", "--tls"], &serial[..]].concat());
     let folder = cluster.data().join("tls");
     let ca = folder.join("ca.pem");
     works(&cluster, &folder);
@@ -240,6 +241,10 @@ fn everything_works_over_tls_and_strangers_are_refused_by_name() {
 fn works(cluster: &Cluster, folder: &Path) {
     let holder = cluster.holder(&["held"]);
     let (code, out, err) = cluster.run(&["lock", "free", "--", "echo", "in"]);
+    assert_eq!((code, out.as_str()), (0, "in\n"), "{err}");
+    // Requests of the serial protocol go from node to node.
+    let serial = ["lock", "jobs/a", "--wait", "20s", "--", "echo", "in"];
+    let (code, out, err) = cluster.run(&serial);
     assert_eq!((code, out.as_str()), (0, "in\n"), "{err}");
     let status = cluster.json(&["status", "--json"]);
     for node in status["nodes"].as_array().unwrap() {

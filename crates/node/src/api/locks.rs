@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use conclave_client::clock;
+use conclave_client::trace::Caller as Traced;
 use conclave_protocol::Instant;
 use conclave_protocol::id::Name;
 use conclave_protocol::lock::{Action, Mode, Watch};
@@ -96,7 +97,8 @@ async fn acquire(
     let caller = Caller::of(&parts.extensions)?;
     let body: AcquireBody = read(app, body, true).await?;
     let remote = parts.extensions.get::<SocketAddr>();
-    let wish = wish(name, body, remote)?;
+    let mut wish = wish(name, body, remote)?;
+    wish.traced = traced(parts.headers.get("traceparent").map(HeaderValue::as_bytes));
     let attempt = app.begin(arrived(parts), &caller, wish)?;
     let accepts = parts.headers.get_all(header::ACCEPT);
     let accepts = |kind: &str| {
@@ -136,7 +138,14 @@ fn wish(name: Name, body: AcquireBody, remote: Option<&SocketAddr>) -> Result<Wi
         id: body.id,
         owner: owner.unwrap_or_default(),
         note: body.note.map(|note| note.0),
+        traced: Traced::default(),
     })
+}
+
+/// What a caller is doing, as its header `traceparent` says.
+pub(crate) fn traced(header: Option<&[u8]>) -> Traced {
+    let text = header.and_then(|bytes| std::str::from_utf8(bytes).ok());
+    text.map_or_else(Traced::default, Traced::from_traceparent)
 }
 
 /// The most slots of a semaphore.

@@ -227,6 +227,7 @@ pub(crate) struct Merged {
 #[derive(Default)]
 struct Known {
     entry: Option<Entry>,
+    owner: String,
     granted: Vec<NodeId>,
     token: Option<u64>,
     position: usize,
@@ -248,18 +249,14 @@ impl Known {
         self.expires_ms = least(self.expires_ms, entry.expires_ms);
         self.causes
             .extend(entry.why.clone().map(|cause| (node, place, cause)));
+        // Where a gateway asked on behalf of a handle, the node knows the gateway alone.
+        if self.owner.is_empty() || self.owner.starts_with(GATEWAY) {
+            self.owner.clone_from(&entry.owner);
+        }
         match &mut self.entry {
             // Whoever has the holder's own words is believed.
             Some(seen) if seen.note.is_some() || entry.note.is_none() => {}
             seen => *seen = Some(entry.clone()),
-        }
-        // Where a gateway asked on behalf of a handle, the node knows the gateway alone.
-        let stands_in = |owner: &str| owner.starts_with(GATEWAY);
-        if let Some(seen) = &mut self.entry
-            && stands_in(&seen.owner)
-            && !stands_in(&entry.owner)
-        {
-            seen.owner.clone_from(&entry.owner);
         }
     }
 }
@@ -306,7 +303,7 @@ pub(crate) fn merge(
                 mode: entry.mode,
                 token: request.token,
                 group: entry.group,
-                owner: entry.owner,
+                owner: request.owner,
                 note: entry.note,
                 session: entry.session,
                 by_handle: entry.bond != "attached",
@@ -319,7 +316,7 @@ pub(crate) fn merge(
         } else {
             merged.waiters.push(Waiter {
                 mode: entry.mode,
-                owner: entry.owner,
+                owner: request.owner,
                 session: entry.session,
                 asked_us: entry.asked_us,
                 position: u32::try_from(request.position).unwrap_or(u32::MAX),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use conclave_client::Security;
 use conclave_client::secure::Session;
+use conclave_client::trace;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{
     Config, LockNode, Message, NodeEffects, NodeEvent, NodeInput, Start, To,
@@ -21,10 +22,11 @@ use mio::{Events, Poll, Token};
 use super::conn::Stage;
 use super::conns::Conns;
 use super::door::Door;
+use super::grants::Grants;
 use super::peers::Peers;
 use super::quiet::Quiet;
 use super::read::READ_CHUNK;
-use super::{Command, Inner};
+use super::{Command, Inner, speak};
 use crate::NodeError;
 use crate::audit::Auditor;
 use crate::history::History;
@@ -77,6 +79,8 @@ pub(super) struct Loop {
     pub(super) peers: Peers,
     pub(super) meters: Arc<Meters>,
     pub(super) quiet: Quiet,
+    id: NodeId,
+    grants: Grants,
     inner: Arc<Inner>,
     poll: Poll,
     pub(super) node: LockNode,
@@ -148,6 +152,8 @@ impl Loop {
             peers: parts.peers,
             meters: parts.meters,
             quiet: Quiet::default(),
+            id: parts.id,
+            grants: Grants::new(parts.id),
             inner: parts.inner,
             poll: parts.poll,
             node,
@@ -328,7 +334,8 @@ impl Loop {
                     let _ = answer.send(report);
                 }
                 Command::Drain => {
-                    tracing::info!("draining: holders are asked to move to other nodes");
+                    let node = self.id;
+                    tracing::info!(%node, "draining: holders are asked to move to other nodes");
                     self.step(NodeInput::Drain);
                 }
                 Command::Stop(grace) => self.begin_stop(grace),
@@ -438,6 +445,12 @@ impl Loop {
     }
 
     fn handle_at(&mut self, now: Now, input: NodeInput) {
+        if let NodeInput::Receive(_, message) | NodeInput::Peer(_, message) = &input {
+            speak::heard(self.id, message);
+            if trace::on() {
+                self.grants.heard(now, message);
+            }
+        }
         self.node.handle(now, input, &mut self.out);
         self.apply(now);
     }
@@ -466,6 +479,10 @@ impl Loop {
 
     fn send(&mut self, envelope: &Envelope<To, Message>) {
         self.meters.sent(&envelope.message);
+        speak::said(self.id, &envelope.message);
+        if trace::on() {
+            self.grants.said(self.now(), &envelope.message);
+        }
         match envelope.to {
             To::Link(link) => {
                 if !self.conns.send(link.0, &envelope.message) {
@@ -494,22 +511,28 @@ impl Loop {
         if let Some(audit) = &mut self.audit {
             audit.event(event, &self.node);
         }
+        speak::event(self.id, event);
+        if trace::on() {
+            self.grants.told(now, event);
+        }
         match event {
             NodeEvent::Close(link) => self.conns.close_soon(link.0, now.mono),
             NodeEvent::Granted { .. } | NodeEvent::Reclaimed { .. } => self.granted += 1,
             NodeEvent::Ended { grant, .. } if grant.0 > 0 => self.granted -= 1,
             NodeEvent::Serving => {
-                tracing::info!(incarnation = %self.node.incarnation(), "serving");
+                let incarnation = self.node.incarnation();
+                tracing::info!(node = %self.id, %incarnation, "serving");
                 self.set_gauges();
             }
             NodeEvent::CannotRecover => tracing::error!(
+                node = %self.id,
                 "this node has lost its disk and too few others can tell what it may have \
                  granted; start them, or start this one with --init if its locks may be forgotten"
             ),
-            NodeEvent::Refused(why) => {
-                tracing::debug!(%why, "refused");
-            }
-            NodeEvent::Ended { .. } | NodeEvent::Entered { .. } | NodeEvent::Barred { .. } => {}
+            NodeEvent::Refused(_)
+            | NodeEvent::Ended { .. }
+            | NodeEvent::Entered { .. }
+            | NodeEvent::Barred { .. } => {}
         }
     }
 

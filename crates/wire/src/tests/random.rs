@@ -326,9 +326,10 @@ impl Random {
         match kind {
             29 => Message::Watch {
                 watch,
-                what: match self.flag() {
-                    true => Watch::Name(Name::new(self.bytes())),
-                    false => Watch::Prefix(self.bytes().into()),
+                what: if self.flag() {
+                    Watch::Name(Name::new(self.bytes()))
+                } else {
+                    Watch::Prefix(self.bytes().into())
                 },
             },
             30 => Message::Unwatch { watch },

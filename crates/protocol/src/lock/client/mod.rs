@@ -1,8 +1,8 @@
 //! The client's machine: all requesters of one process, with its sessions and its connections.
 //!
 //! Getters: [`LockClient::id`], [`LockClient::held_until`], [`LockClient::held`],
-//! [`LockClient::live`], [`LockClient::knows`], [`LockClient::nodes`]. Inputs:
-//! [`Machine::handle`]. Outputs: [`ClientEffects`].
+//! [`LockClient::live`], [`LockClient::key_of`], [`LockClient::knows`], [`LockClient::nodes`].
+//! Inputs: [`Machine::handle`]. Outputs: [`ClientEffects`].
 //!
 //! What it guarantees, if the nodes keep their promises:
 //!
@@ -147,6 +147,12 @@ impl LockClient {
     /// The group and number of a key's request for a lock, while it lives.
     pub fn ask(&self, key: Key, name: &Name) -> Option<&Arc<super::mode::Ask>> {
         Some(&self.requests.get(self.find(key, name)?)?.ask)
+    }
+
+    /// The key of a request that was sent, while it lives.
+    pub fn key_of(&self, session: SessionId, request: RequestNo) -> Option<Key> {
+        let place = self.by_ref.get(&(session, request))?;
+        Some(self.requests.get(*place)?.key)
     }
 
     /// How many requests are live.

@@ -168,7 +168,9 @@ impl LockNode {
         if held.is_some_and(|grant| token <= grant.limit) && token > entry.used {
             entry.used = token;
             let lock = self.by_name.get(&claim.ask.name).copied();
-            lock.into_iter().for_each(|lock| self.touch(lock));
+            if let Some(lock) = lock {
+                self.touch(lock);
+            }
         }
     }
 

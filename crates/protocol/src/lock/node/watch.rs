@@ -251,26 +251,18 @@ impl LockNode {
             return;
         }
         for place in std::mem::take(&mut self.watchers.ready) {
-            let Some(look) = self
-                .peers
-                .get_mut(place)
-                .and_then(|peer| peer.lookout.take())
-            else {
+            let look = self.peers.get_mut(place);
+            let Some(mut look) = look.and_then(|peer| peer.lookout.take()) else {
                 continue;
             };
-            let look = self.tell_watcher(place, look, out);
+            self.tell_watcher(place, &mut look, out);
             if let Some(peer) = self.peers.get_mut(place) {
                 peer.lookout = Some(look);
             }
         }
     }
 
-    fn tell_watcher(
-        &mut self,
-        place: u32,
-        mut look: Box<Lookout>,
-        out: &mut NodeEffects,
-    ) -> Box<Lookout> {
+    fn tell_watcher(&mut self, place: u32, look: &mut Lookout, out: &mut NodeEffects) {
         let now = self.now.mono;
         if look.next <= now {
             let mut left = BYTES;
@@ -282,7 +274,7 @@ impl LockNode {
                 left = left.saturating_sub(size(&report));
                 self.say_seen(place, no, Sight::State(report), out);
             }
-            self.tell_lists(place, &mut look, left, out);
+            self.tell_lists(place, look, left, out);
             look.next = now + PACE;
         }
         if !look.is_done() && look.armed.is_none_or(|armed| armed <= now) {
@@ -293,7 +285,6 @@ impl LockNode {
                 self.arm(at, Timer::Watch(client));
             }
         }
-        look
     }
 
     /// Goes on with the lists of all locks, as far as one turn may.
