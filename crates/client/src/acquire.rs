@@ -141,6 +141,9 @@ impl Wanted {
             Ended::Refused(why) => Err(AcquireError::Refused(*why)),
             Ended::TimedOut if self.has_quorum() => Err(AcquireError::TimedOut { position }),
             Ended::TimedOut => Err(self.no_quorum()),
+            Ended::Cancelled if self.driver.is_unauthenticated() => {
+                Err(AcquireError::NotAuthenticated)
+            }
             Ended::Cancelled if self.driver.is_hopeless() => Err(self.no_quorum()),
             Ended::Cancelled | Ended::Released | Ended::NotHeld => Err(AcquireError::Closed),
         }

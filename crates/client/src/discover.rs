@@ -6,13 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use conclave_wire::Cluster;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{StatusCode, Uri};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use hyper::{Request, StatusCode, Uri};
 use thiserror::Error;
 use tokio::task::JoinSet;
 
-use crate::secure::{Connector, Security, Side, explain_below};
+use crate::secure::{Security, http};
 
 /// The most bytes of a cluster's description.
 const BODY_MAX: usize = 4 << 20;
@@ -20,6 +18,8 @@ const BODY_MAX: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The most endpoints that are tried.
 const ENDPOINTS_MAX: usize = 64;
+/// What went wrong when an endpoint does not know who asks.
+const STRANGER: &str = "it does not accept who asks";
 
 /// Why no endpoint told about its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -27,6 +27,9 @@ pub enum DiscoverError {
     /// None was given.
     #[error("no endpoints given; name the API URLs of some nodes, as in http://host:port")]
     NoEndpoints,
+    /// The nodes want to know who asks.
+    #[error("not authenticated: the nodes accept no such token; ask the operator for a valid one")]
+    NotAuthenticated,
     /// None answered as it should.
     #[error("no endpoint told about its cluster{}", listed(.0))]
     NoAnswer(Vec<(String, String)>),
@@ -75,21 +78,31 @@ where
         }
     }
     troubles.sort();
+    if troubles.iter().any(|(_, trouble)| trouble == STRANGER) {
+        return Err(DiscoverError::NotAuthenticated);
+    }
     Err(DiscoverError::NoAnswer(troubles))
 }
 
 async fn ask(endpoint: &str, security: Security) -> Result<Cluster, String> {
     let url = url(endpoint, security.tls().is_some())?;
-    let client: Client<Connector, Empty<Bytes>> =
-        Client::builder(TokioExecutor::new()).build(Connector(security));
-    let response = client.get(url).await.map_err(|error| causes(&error))?;
+    let request = Request::new(Empty::<Bytes>::new());
+    let response = http::send(&url, &security, request).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-    let body = body.map_err(|error| causes(error.as_ref()))?.to_bytes();
+    let body = body
+        .map_err(|error| http::words(error.as_ref()))?
+        .to_bytes();
+    if status == StatusCode::UNAUTHORIZED && security.tls().is_none() {
+        return Err(STRANGER.to_owned());
+    }
     if status != StatusCode::OK {
         let told = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
         return Err(match told["error"]["message"].as_str() {
-            Some(why) => format!("it answered {status}: {}", why.escape_debug()),
+            Some(why) => {
+                let why = why.replace(char::is_control, " ");
+                format!("it answered {status}: {why}")
+            }
             None => format!("it answered {status}; is this the API of a node?"),
         });
     }
@@ -112,20 +125,6 @@ fn url(endpoint: &str, tls: bool) -> Result<Uri, String> {
     let rest = rest.trim_end_matches('/');
     let url = format!("{scheme}://{rest}/v1/cluster").parse();
     url.map_err(|error| format!("not a URL ({error}); write {usual}://host:port"))
-}
-
-/// An error with what lies below it: the outermost alone often says nothing.
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    if let Some(text) = explain_below(error, Side::Node) {
-        return text;
-    }
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(cause) = inner {
-        let _ = write!(text, ": {cause}");
-        inner = cause.source();
-    }
-    text
 }
 
 fn listed(troubles: &[(String, String)]) -> String {

@@ -55,6 +55,9 @@ pub enum AcquireError {
     /// A node or this client refused the request.
     #[error("refused: {0}")]
     Refused(Refusal),
+    /// The nodes want to know who asks, and do not accept what was shown.
+    #[error("not authenticated: the nodes accept no such token; ask the operator for a valid one")]
+    NotAuthenticated,
     /// The request was made while holding the same lock: it would wait for itself.
     #[error("'{name}' is held already, and locks are not re-entrant; use the guard at hand")]
     AlreadyHeld {

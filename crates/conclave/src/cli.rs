@@ -92,23 +92,23 @@ enum Command {
         conclave lock index --try --endpoints http://10.0.0.1:8000 -- ./reindex\n\n\
         The command finds CONCLAVE_LOCK, CONCLAVE_TOKEN (give it to what you write to) and\n\
         CONCLAVE_GROUP in its environment; with --slots also CONCLAVE_SLOT, with --and also\n\
-        CONCLAVE_LOCKS and CONCLAVE_TOKENS, one per line in the same order. Signals are passed on to it. If the lock cannot be\n\
-        renewed it gets TERM a fifth of the TTL before the deadline, at once if the lock is\n\
-        gone, and KILL at the deadline; if this process is killed it gets TERM (Linux). Below a\n\
-        terminal that is the command alone, elsewhere the whole process group it leads.\n\n\
+        CONCLAVE_LOCKS and CONCLAVE_TOKENS, one per line in the same order. Signals are\n\
+        passed on to it. If the lock cannot be renewed it gets TERM a fifth of the TTL before the\n\
+        deadline, at once if the lock is gone, and KILL at the deadline; if this process\n\
+        is killed it gets TERM (Linux). Below a terminal that is the command alone, elsewhere\n\
+        the whole process group it leads.\n\n\
         Exit codes: that of the command (128+n if signal n ended it), 2 usage, 3 not acquired\n\
         in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
     )]
     Lock(service::Lock),
     /// Run a command while leading an election, or follow who leads
-    #[command(
-        after_help = "Examples:\n  conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
+    #[command(after_help = "Examples:\n  \
+        conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
         conclave elect scheduler --value b --ttl 3s --wait 1m -- ./scheduler\n  \
         conclave elect scheduler --observe --json\n  \
         conclave elect scheduler --observe --once        # exit 3 if nobody leads\n\n\
         Whoever holds the lock NAME leads; its value is what observers read, and tokens and\n\
-        values never go back for them. Environment, signals and exit codes are those of 'lock'."
-    )]
+        values never go back for them. Environment, signals and exit codes are those of 'lock'.")]
     Elect(service::Elect),
     /// Follow a lock, or all locks whose names begin alike, as they change
     #[command(after_help = "Examples:\n  conclave watch jobs/nightly\n  \
@@ -150,6 +150,18 @@ enum Command {
     /// List the sessions of clients
     #[command(after_help = "Example:\n  conclave sessions --json")]
     Sessions(service::Sessions),
+    /// End a session: its locks are renewed no more; exit 5 if too few nodes heard it
+    #[command(
+        after_help = "Examples:\n  conclave revoke 5c0ffee…\n  conclave revoke 5c0ffee… --force\n\n\
+        Without --force the holder is told at once, and its locks are free when it leaves or when\n\
+        their TTL has run out: nobody else is let in while it may believe to hold them. --force\n\
+        frees them at once. A holder that is not reached may then act beside the next one; only\n\
+        what checks fencing tokens is safe from it."
+    )]
+    Revoke(service::Revoke),
+    /// Make bearer tokens
+    #[command(subcommand)]
+    Token(service::Token),
     /// Run one node
     #[command(after_help = "Examples:\n  conclave serve --config node.toml\n  \
         conclave serve --config node.toml --init      # the first start of a new node\n\n\
@@ -189,6 +201,11 @@ enum Command {
         conclave check-config cluster.toml --json\n  \
         CONCLAVE_LOG=debug conclave check-config node.toml --id 2")]
     CheckConfig(service::CheckConfig),
+    /// Ask the node of a node file whether it is alive, or ready
+    #[command(after_help = "Examples:\n  conclave health --config node.toml\n  \
+        conclave health --config node.toml --ready\n\n\
+        Exit 0 if it is, 1 if not.")]
+    Health(service::Health),
     /// Become a command that is told when the parent process ends
     #[command(hide = true)]
     ExecGuarded(service::ExecGuarded),
@@ -262,9 +279,12 @@ pub(crate) fn run() -> ExitCode {
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
         Command::Sessions(sessions) => sessions.run(),
+        Command::Revoke(revoke) => revoke.run(),
+        Command::Token(token) => token.run(),
         Command::Serve(serve) => serve.run(),
         Command::ExecGuarded(exec) => exec.run(),
         Command::CheckConfig(check) => check.run(),
+        Command::Health(health) => health.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "conclave", &mut script);

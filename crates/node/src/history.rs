@@ -99,7 +99,10 @@ impl History {
                 self.with_token(at, "entered", ask, *grant, *token)
             }
             NodeEvent::Serving => self.line(at, "serving"),
-            NodeEvent::Close(_) | NodeEvent::CannotRecover | NodeEvent::Refused(_) => return,
+            NodeEvent::Close(_)
+            | NodeEvent::CannotRecover
+            | NodeEvent::Refused(_)
+            | NodeEvent::Barred { .. } => return,
         };
         self.push(line);
     }

@@ -6,9 +6,12 @@
 //! | [`shard`] | its own | owns the machine, the connections and their timers |
 //! | [`journal`] | its own | writes records, many per sync |
 //! | [`api`] | its own runtime | gateway, HTTP, gRPC, metrics |
+//! | [`audit`] | its own | writes who was granted, lost and refused what |
 //! | [`history`] | the shard's | notes every grant and its end, for the checkers |
 
+pub mod access;
 pub mod api;
+pub mod audit;
 pub mod history;
 pub mod journal;
 pub mod meters;
@@ -16,6 +19,7 @@ mod node;
 pub mod shard;
 pub mod store;
 mod twin;
+pub mod who;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -68,6 +72,10 @@ pub struct Options {
     pub api: TcpListener,
     /// Writes every grant and its end with its time to this file, for the checkers.
     pub history: Option<PathBuf>,
+    /// The access file: who may do what. Without it nobody has to show who they are.
+    pub access: Option<PathBuf>,
+    /// Writes who was granted, lost and refused what to this file.
+    pub audit: Option<PathBuf>,
     /// How it shows who it is, and whom it believes; the default is plain TCP.
     pub security: Security,
 }
@@ -108,6 +116,17 @@ pub enum StartError {
     /// The history cannot be written.
     #[error("cannot open the history {path}: {problem}")]
     History {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        problem: String,
+    },
+    /// The access file cannot be used.
+    #[error(transparent)]
+    Access(#[from] access::AccessFileError),
+    /// The audit log cannot be written.
+    #[error("cannot open the audit log {path}: {problem}")]
+    Audit {
         /// Where.
         path: PathBuf,
         /// What the system said.

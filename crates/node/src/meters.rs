@@ -25,6 +25,15 @@ pub const STATES: [&str; 6] = [
     "stopped",
 ];
 
+/// The limits that a node may reach, as in [`refusal_code`].
+const LIMITS: [&str; 5] = [
+    "queue_full",
+    "session_limit",
+    "request_limit",
+    "lock_limit",
+    "client_limit",
+];
+
 /// One label and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -94,6 +103,8 @@ pub struct Meters {
     pub parked: Gauge,
     /// Wake-ups of the shard's thread.
     pub wakes: Counter,
+    /// Lines that the audit log lost.
+    pub audit_dropped: Counter,
 
     // The journal's.
     /// Time of one write with its sync, in seconds.
@@ -155,6 +166,8 @@ impl Meters {
                 "Messages that wait until a record is on disk",
             ),
             wakes: book.counter("shard_wakes", "Wake-ups of the thread that owns the locks"),
+            audit_dropped: book
+                .counter("audit_dropped", "Lines that the audit log had no room for"),
             fsync: book.times("fsync", "Time of one write to disk with its sync"),
             journal_queue: book.gauge("journal_queue", "Records that wait to be written to disk"),
             records: book.counter("journal_records", "Records written to disk"),
@@ -182,6 +195,10 @@ impl Meters {
         registry.register_with_unit("cpu", help, Unit::Seconds, meters.cpu.clone());
         let meters = Self { registry, ..meters };
         meters.set_state("starting");
+        // From zero on, so that the first refusal is seen as a rise.
+        for reason in LIMITS {
+            drop(meters.refused.get_or_create(&Reason { reason }));
+        }
         Arc::new(meters)
     }
 
@@ -240,6 +257,7 @@ impl Meters {
             NodeEvent::Ended { .. }
             | NodeEvent::Close(_)
             | NodeEvent::Entered { .. }
+            | NodeEvent::Barred { .. }
             | NodeEvent::Serving
             | NodeEvent::CannotRecover => {}
         }
@@ -285,6 +303,8 @@ pub fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::Finished => "finished",
         Refusal::NoHandles => "no_handles",
         Refusal::Unfit => "unfit",
+        Refusal::NotPermitted => "not_permitted",
+        Refusal::Revoked => "revoked",
         Refusal::WatchLimit => "watch_limit",
     }
 }

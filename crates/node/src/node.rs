@@ -1,7 +1,7 @@
 //! A whole node: store, journal, shard and API put together.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,14 +12,19 @@ use conclave_wire::Cluster;
 use conclave_wire::greeting::{Greeting, Role, VERSION};
 
 use crate::api::{self, ApiHandle, ApiLimits};
+use crate::audit::Audit;
 use crate::history::History;
 use crate::meters::Meters;
 use crate::shard::{self, Clock, Shard, ShardOptions};
 use crate::store::{self, Store};
+use crate::who::Gate;
 use crate::{NodeError, Options, StartError, twin};
 
 /// How long a node that stops waits for holders to move elsewhere.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How often the access file is looked at for changes.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A running node. Dropped without [`Node::drain_and_stop`] it ends at once, as in a crash.
 #[derive(Debug)]
@@ -32,6 +37,7 @@ pub struct Node {
     thread: Option<JoinHandle<()>>,
     /// Gone once the node has ended.
     gateway: Mutex<Option<ApiHandle>>,
+    _keeper: Option<Keeper>,
 }
 
 impl Node {
@@ -65,10 +71,13 @@ impl Node {
             process,
             digest: options.cluster.digest(),
             facts: options.cluster.facts(),
+            credential: None,
         };
         find_twin(&options, &greeting, &mut accepted)?;
         let history = open_history(&options, id)?;
         let meters = Meters::new();
+        let gate = Arc::new(gate(&options)?);
+        let audit = open_audit(&options, id, &meters)?;
         let (shard, thread) = shard::spawn(ShardOptions {
             cluster: options.cluster.clone(),
             config,
@@ -81,6 +90,8 @@ impl Node {
             history,
             meters: meters.clone(),
             clock,
+            gate: gate.clone(),
+            audit: audit.clone(),
             security: options.security.clone(),
         })
         .map_err(system)?;
@@ -92,20 +103,26 @@ impl Node {
             meters: meters.clone(),
             thread: Some(thread),
             gateway: Mutex::new(None),
+            _keeper: None,
         };
         let context = api::Context {
             cluster: options.cluster,
             id: options.id,
-            shard,
+            shard: shard.clone(),
             key: options.key,
             meters,
             process,
             limits: ApiLimits::default(),
+            gate: gate.clone(),
+            audit,
             security: options.security,
         };
         let gateway = api::spawn(context, options.api);
         let gateway = gateway.map_err(|error| StartError::System(error.to_string()))?;
         node.gateway = Mutex::new(Some(gateway));
+        if !gate.is_open() {
+            node._keeper = Some(Keeper::spawn(gate, node.shard.clone()).map_err(system)?);
+        }
         Ok(node)
     }
 
@@ -164,6 +181,49 @@ impl Drop for Node {
             let _ = thread.join();
         }
     }
+}
+
+/// A thread that takes up changes of the access file; it ends when this is dropped.
+#[derive(Debug)]
+struct Keeper(#[expect(dead_code, reason = "its end is what it says")] mpsc::Sender<()>);
+
+impl Keeper {
+    fn spawn(gate: Arc<Gate>, shard: Shard) -> std::io::Result<Self> {
+        let (alive, over) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("access".to_owned());
+        thread.spawn(move || {
+            while over.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if let Some(rules) = gate.reload() {
+                    shard.set_access(rules);
+                }
+            }
+        })?;
+        Ok(Self(alive))
+    }
+}
+
+fn gate(options: &Options) -> Result<Gate, StartError> {
+    let key = options.key.clone();
+    let path = options.access.as_deref();
+    path.map_or_else(
+        || Ok(Gate::open(key.clone())),
+        |path| Ok(Gate::of_file(path, key.clone())?),
+    )
+}
+
+fn open_audit(
+    options: &Options,
+    id: NodeId,
+    meters: &Arc<Meters>,
+) -> Result<Option<Audit>, StartError> {
+    let Some(path) = &options.audit else {
+        return Ok(None);
+    };
+    let opened = Audit::open(path, id, meters.clone());
+    opened.map(Some).map_err(|error| StartError::Audit {
+        path: path.clone(),
+        problem: error.to_string(),
+    })
 }
 
 fn check(cluster: &Cluster, id: u32) -> Result<NodeId, StartError> {

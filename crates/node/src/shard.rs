@@ -24,16 +24,18 @@ use std::time::Duration;
 use conclave_client::Security;
 use conclave_protocol::Now;
 use conclave_protocol::id::{Name, NodeId, RequestNo, SessionId};
-use conclave_protocol::lock::{Config, Label, LockView, Reason, Start};
+use conclave_protocol::lock::{Access, Config, Label, LockView, Reason, Start};
 use conclave_wire::Cluster;
 use mio::{Poll, Waker};
 use tokio::sync::{oneshot, watch};
 
 use crate::NodeError;
+use crate::audit::{Audit, Auditor};
 use crate::history::History;
 use crate::journal::Journal;
 use crate::meters::Meters;
 use crate::store::{Store, StoreError};
+use crate::who::Gate;
 use run::{Loop, Parts, WAKER};
 
 pub use conclave_protocol::lock::SessionView;
@@ -67,6 +69,8 @@ pub enum Query {
         from: u32,
         /// How many at most.
         limit: usize,
+        /// Who reads: sees its own and those it may administer. None sees all.
+        reader: Option<Arc<str>>,
     },
     /// Why each request for a lock waits, and what else people ask about it.
     Reasons(Name),
@@ -113,8 +117,37 @@ enum Command {
     Stop(Duration),
     Kill,
     Expire(SessionId),
+    Access(Arc<Access>),
+    Revoke(Revoke, oneshot::Sender<Revocation>),
     Durable(Result<u64, StoreError>),
     Resolved(NodeId, Result<std::net::SocketAddr, String>),
+}
+
+/// An operator's word against a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revoke {
+    /// Which session.
+    pub session: SessionId,
+    /// Who says so.
+    pub by: Arc<str>,
+    /// Whether to free its locks at once, while its holder may still believe to hold them.
+    pub force: bool,
+}
+
+/// What came of a [`Revoke`] at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revocation {
+    /// Its caller may not administer all that the session asks for here.
+    NotPermitted,
+    /// The session is renewed no more.
+    Revoked {
+        /// Whether the node knew it.
+        known: bool,
+        /// How many grants it has left here.
+        grants: usize,
+        /// How long they last if their holder does not leave.
+        left: Duration,
+    },
 }
 
 /// How the thread ended; none while it runs.
@@ -195,6 +228,18 @@ impl Shard {
         self.inner.tell(Command::Expire(session));
     }
 
+    /// From now on these rules say who may do what.
+    pub fn set_access(&self, access: Arc<Access>) {
+        self.inner.tell(Command::Access(access));
+    }
+
+    /// Renews a session no more; none if the thread has ended.
+    pub async fn revoke(&self, revoke: Revoke) -> Option<Revocation> {
+        let (answer, wait) = oneshot::channel();
+        self.inner.tell(Command::Revoke(revoke, answer));
+        wait.await.ok()
+    }
+
     /// Waits until the thread has ended, and says why.
     pub async fn ended(&self) -> Result<(), NodeError> {
         let mut ended = self.ended.clone();
@@ -229,6 +274,10 @@ pub struct ShardOptions {
     pub meters: Arc<Meters>,
     /// The clocks.
     pub clock: Clock,
+    /// What is believed about callers.
+    pub gate: Arc<Gate>,
+    /// Where grants, losses and refusals are noted.
+    pub audit: Option<Audit>,
     /// How it shows who it is, and whom it believes.
     pub security: Security,
 }
@@ -271,6 +320,7 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
             options.process,
             &options.cluster,
             options.accepted,
+            &options.gate,
         ),
         peers: peers::Peers::new(&options.cluster, names),
         config: options.config,
@@ -284,6 +334,8 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
         inner: inner.clone(),
         journal,
         history: options.history,
+        gate: options.gate,
+        audit: options.audit.map(Auditor::new),
         security: options.security,
     };
     let (tell, ended) = watch::channel(None);

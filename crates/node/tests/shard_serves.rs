@@ -82,7 +82,11 @@ async fn what_people_ask_is_answered_in_pages() {
         panic!("no labels");
     };
     assert_eq!(&*labels[0].as_ref().unwrap().owner, "me");
-    let sessions = Query::Sessions { from: 0, limit: 10 };
+    let sessions = Query::Sessions {
+        from: 0,
+        limit: 10,
+        reader: None,
+    };
     let Some(Report::Sessions(page, None)) = nodes[0].shard().inspect(sessions).await else {
         panic!("no sessions");
     };

@@ -31,6 +31,7 @@ fn ask(raw: &mut Raw, client: u128, ttl: Duration) {
         ttl,
         detached: false,
         owner: "test".into(),
+        principal: Arc::default(),
     }));
     raw.send(&Message::Request {
         ask: Arc::new(Ask {

@@ -60,6 +60,7 @@ impl Bench {
             ttl: Duration::from_secs(10),
             detached: false,
             owner: "names".into(),
+            principal: Arc::default(),
         }));
         bench
     }

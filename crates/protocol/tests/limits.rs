@@ -212,6 +212,7 @@ fn lifetimes_and_sizes_are_checked_by_node_and_client() {
         ttl: TTL,
         detached: false,
         owner: "o".repeat(257).into(),
+        principal: Arc::default(),
     });
     assert_eq!(refused(&raw.say(1, owner)), Some(Refusal::Size));
     for name in [String::new(), "n".repeat(1025)] {
@@ -351,7 +352,7 @@ fn with_handle() -> Cluster {
 }
 
 fn keep(cluster: &mut Cluster, gateway: usize, key: u64, handle: &conclave_protocol::lock::Handle) {
-    let input = ClientInput::Keep(Key(key), Box::new(handle.clone()));
+    let input = ClientInput::Keep(Key(key), Box::new(handle.clone()), Arc::default());
     cluster.client(gateway, input);
 }
 

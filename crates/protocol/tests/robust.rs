@@ -13,10 +13,10 @@ use conclave_protocol::id::{
     WatchNo,
 };
 use conclave_protocol::lock::{
-    Acquire, Ask, Bond, Carried, Claim, ClientEffects, ClientEvent, ClientInput, Config, ConfigId,
-    Entered, Finished, GrantRef, Handle, Holder, Limits, LockClient, LockNode, Message, Mode,
-    NodeEffects, NodeInput, NotNow, Priority, Protocol, Recovered, Refusal, Report, Resume,
-    SessionInfo, Sight, Start, Stored, Travel, Watch,
+    Access, Acquire, Action, Ask, Bond, Carried, Claim, ClientEffects, ClientEvent, ClientInput,
+    Config, ConfigId, Entered, Finished, GrantRef, Handle, Holder, Limits, LockClient, LockNode,
+    Message, Mode, NodeEffects, NodeInput, NotNow, Priority, Protocol, Recovered, Refusal, Report,
+    Resume, Rule, SessionInfo, Sight, Start, Stored, Travel, Watch, Who,
 };
 use conclave_protocol::{Instant, Machine, Now, Wall};
 use harness::{EPOCH, config};
@@ -152,12 +152,34 @@ impl Dice<'_> {
         }
     }
 
+    fn who(&mut self) -> Who {
+        Who {
+            principal: ["", "other"][usize::from(self.roll(2))].into(),
+            gateway: self.roll(2) == 0,
+        }
+    }
+
+    fn access(&mut self) -> Arc<Access> {
+        let rule = Rule {
+            who: ["*", "other"][usize::from(self.roll(2))].into(),
+            prefix: Box::default(),
+            may: vec![Action::Acquire],
+        };
+        let rules = (self.roll(3) > 0).then_some(rule);
+        Arc::new(Access::new(rules).unwrap())
+    }
+
     fn info(&mut self) -> SessionInfo {
         let session = self.session();
         SessionInfo {
             session,
             ttl: self.span(),
             detached: self.detached(session),
+            principal: if self.roll(9) == 0 {
+                "other".into()
+            } else {
+                Arc::default()
+            },
             owner: if self.roll(9) == 0 {
                 "o".repeat(999)
             } else {
@@ -226,9 +248,10 @@ impl Dice<'_> {
 
     fn watch(&mut self) -> Watch {
         let name = self.name();
-        match self.flip() {
-            true => Watch::Name(name),
-            false => Watch::Prefix(name.bytes().into()),
+        if self.flip() {
+            Watch::Name(name)
+        } else {
+            Watch::Prefix(name.bytes().into())
         }
     }
 
@@ -318,7 +341,8 @@ impl Dice<'_> {
     fn downward(&mut self) -> Message {
         let (session, request) = (self.session(), self.request());
         let clock = Wall(self.large());
-        match self.roll(14) {
+        match self.roll(15) {
+            14 => Message::Revoked(session),
             0 | 1 => Message::Welcome {
                 node: self.node(),
                 incarnation: Incarnation(self.large()),
@@ -504,6 +528,7 @@ fn prelude() -> Vec<(LinkId, Message)> {
             ttl: Duration::from_secs(10),
             detached: false,
             owner: "".into(),
+            principal: Arc::default(),
         };
         all.push((LinkId(client), Message::Open(info.clone())));
         if client == 2 {
@@ -544,7 +569,16 @@ fn play_node(steps: &[Vec<u8>], from: Start) -> BTreeMap<&'static str, usize> {
         let input = match dice.roll(24) {
             0 => NodeInput::Closed(link),
             1 | 2 => NodeInput::Wake,
-            3 => NodeInput::Expire(dice.session()),
+            3 => match dice.roll(4) {
+                0 => NodeInput::Opened(link, dice.who()),
+                1 => NodeInput::Access(dice.access()),
+                2 => NodeInput::Revoke {
+                    session: dice.session(),
+                    by: Arc::default(),
+                    force: dice.roll(2) == 0,
+                },
+                _ => NodeInput::Expire(dice.session()),
+            },
             4 => NodeInput::Peer(dice.node(), dice.any_message()),
             5 => match dice.roll(30) {
                 0 => NodeInput::Stop,
@@ -644,7 +678,7 @@ fn play_client(steps: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
             8 => ClientInput::Cancel(key),
             9 if dice.flip() => ClientInput::Watch(key, dice.watch()),
             9 => ClientInput::Release(key),
-            10 => ClientInput::Keep(key, Box::new(dice.handle())),
+            10 => ClientInput::Keep(key, Box::new(dice.handle()), Arc::default()),
             11 => ClientInput::Finish(key, Box::new(dice.handle())),
             12 => ClientInput::Note(key, vec![1; 3].into()),
             13 => ClientInput::Receive(node, conn, dice.any_message()),

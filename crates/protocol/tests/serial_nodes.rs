@@ -144,6 +144,7 @@ fn session(client: u64) -> SessionInfo {
         ttl: TTL,
         detached: false,
         owner: "test".into(),
+        principal: Arc::default(),
     }
 }
 

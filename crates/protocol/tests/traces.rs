@@ -8,6 +8,7 @@ mod harness;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::id::{Key, Name, SessionId, Token};
@@ -211,7 +212,7 @@ impl Stage {
                 let gateway = Self::index(through, 'c');
                 let handle = self.cluster().handle(client, key).unwrap();
                 let fresh = self.fresh_key(gateway, handle.ask.name.clone());
-                let keep = ClientInput::Keep(fresh, Box::new(handle));
+                let keep = ClientInput::Keep(fresh, Box::new(handle), Arc::default());
                 self.cluster().client(gateway, keep);
             }
             ["finish", who, through] => {

@@ -330,6 +330,8 @@ options! {
     client_crash: f64 = 0.0,
     /// How often a live session is expired at one node.
     expire: f64 = 0.0,
+    /// How often an operator revokes a live session, without force.
+    revoke: f64 = 0.0,
     /// How often the wall clock of a process jumps.
     jump: f64 = 0.0,
     /// How far it jumps at most.
@@ -353,6 +355,7 @@ impl Options {
             self.client_pause,
             self.client_crash,
             self.expire,
+            self.revoke,
             self.jump,
         ];
         rates.iter().any(|rate| *rate > 0.0)

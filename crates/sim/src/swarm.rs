@@ -40,6 +40,11 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
     if protocol == Protocol::Serial {
         keep_serial(&mut options);
     }
+    if plant.is_none() {
+        // Drawn apart, so that the worlds of older seeds stay what they were but for this.
+        let mut own = Prng::new(seed ^ 0x7265_766f_6b65);
+        options.revoke = one(&mut own, &[0.0, 0.0, 0.5, 3.0]);
+    }
     if let Some(plant) = plant {
         bias(&mut options, plant, &mut rng);
     } else {
@@ -320,6 +325,12 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.crash = 1.0;
             options.hold_ms = 400;
         }
+        Plant::RevokeFreesEarly => {
+            options.revoke = 20.0;
+            options.hold_ms = 100;
+            options.exclusive = 1.0;
+            options.latency = Latency::Uniform(1_000_000, 25_000_000);
+        }
         Plant::SerialUnlockWithoutRequest => {
             options.cancel = 0.5;
             options.cancel_ms = 3;
@@ -427,6 +438,7 @@ fn calm(options: &mut Options) {
         &mut options.client_pause,
         &mut options.client_crash,
         &mut options.expire,
+        &mut options.revoke,
         &mut options.jump,
     ];
     for rate in rates {
@@ -542,12 +554,13 @@ mod tests {
         let all: Vec<Options> = (0..200)
             .map(|seed| swarm(Protocol::Parallel, seed, None))
             .collect();
-        let rates: [fn(&Options) -> f64; 6] = [
+        let rates: [fn(&Options) -> f64; 7] = [
             |options| options.reset,
             |options| options.partition,
             |options| options.crash,
             |options| options.client_pause,
             |options| options.expire,
+            |options| options.revoke,
             |options| options.detach,
         ];
         for rate in rates {

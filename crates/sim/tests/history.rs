@@ -166,12 +166,11 @@ impl Checker for Scribe {
                 self.spited.insert((node, session));
             }
             Fact::NodeUp { node } => self.node(at, node, NodeWord::Start),
-            Fact::Seen { .. } => {}
             Fact::Healed => self.lines.borrow_mut().push(Line::Run(RunLine {
                 at: at.0,
                 event: RunWord::Healed,
             })),
-            Fact::NodeDown { .. } | Fact::AskedAny { .. } | Fact::Over => {}
+            Fact::NodeDown { .. } | Fact::AskedAny { .. } | Fact::Seen { .. } | Fact::Over => {}
         }
         Ok(())
     }

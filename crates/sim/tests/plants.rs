@@ -38,6 +38,7 @@ fn symptoms(plant: Plant) -> &'static [&'static str] {
         | Plant::PauseTooShort
         | Plant::ReclaimStale
         | Plant::OldGrantHandle
+        | Plant::RevokeFreesEarly
         | Plant::SerialUnlockWithoutRequest => GIVEN_AWAY,
     }
 }

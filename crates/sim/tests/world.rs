@@ -199,6 +199,7 @@ fn storm(seed: u64) -> Options {
         client_pause: 5.0,
         client_crash: 2.0,
         expire: 4.0,
+        revoke: 2.0,
         jump: 2.0,
         jump_ms: 200,
         pause_ms: 900,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use conclave_protocol::Wall;
-use conclave_protocol::id::{ClientId, ConnNo, GrantNo, Incarnation, NodeId, RequestNo, Token};
+use conclave_protocol::id::{
+    ClientId, ConnNo, GrantNo, Incarnation, NodeId, RequestNo, SessionId, Token,
+};
 use conclave_protocol::lock::{
     Claim, ConfigId, Entered, Finished, Message, NotNow, Recovered, Resume, Travel,
 };
@@ -33,7 +35,7 @@ pub(crate) fn message(
     let mut from = Reader::new(bytes);
     let mut found = false;
     while let Some((field, value)) = from.next()? {
-        if !matches!(field, 1..=29 | 31..=34) {
+        if !(1..=34).contains(&field) {
             continue;
         }
         // What a kind says about sessions counts at once, so a second one cannot be undone.
@@ -117,12 +119,24 @@ fn rare(field: u32, from: Reader<'_>, known: &mut Reading) -> Result<Message, Ba
         }
         28 => Message::Travel(Box::new(travel(from, known)?)),
         29 => carried_all(from, known)?,
+        30 => revoked(from)?,
         31 => sight::watch(from)?,
         32 => sight::unwatch(from)?,
         33 => sight::seen(from)?,
         34 => sight::watched(from)?,
         _ => return Err(Bad("an unknown kind of message")),
     })
+}
+
+fn revoked(mut from: Reader<'_>) -> Result<Message, Bad> {
+    let mut session = None;
+    while let Some((field, value)) = from.next()? {
+        if field == 2 {
+            session = Some(SessionId(value.id()?));
+        }
+    }
+    let session = session.ok_or(Bad("a session is missing"))?;
+    Ok(Message::Revoked(session))
 }
 
 #[inline]

@@ -179,6 +179,8 @@ fn put_seldom(out: &mut Vec<u8>, known: &mut Writing, message: &Message) {
             }
         }),
         Message::Draining => pb::message(out, 23, |_| {}),
+        // Builds that do not know this kind skip it: it must not give a session its number.
+        Message::Revoked(session) => pb::message(out, 30, |out| pb::id(out, 2, session.0)),
         Message::Watch { watch, what } => {
             pb::message(out, 31, |out| sight::put_watch(out, *watch, what));
         }

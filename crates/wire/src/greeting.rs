@@ -36,6 +36,31 @@ pub struct Greeting {
     pub digest: [u8; 16],
     /// Its configuration, for telling what differs.
     pub facts: Facts,
+    /// What shows who it is.
+    pub credential: Option<Credential>,
+}
+
+/// A bearer token, or the proof that a process is a node. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential(Box<[u8]>);
+
+impl Credential {
+    /// A credential of these bytes; none if they are too many, or no bytes at all.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let fits = (1..=CREDENTIAL_MAX).contains(&bytes.len());
+        fits.then(|| Self(bytes.into()))
+    }
+
+    /// Its bytes, for whoever checks them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Credential(..)")
+    }
 }
 
 /// What the accepting side answers.
@@ -81,8 +106,11 @@ pub enum Rejection {
     /// The node has as many connections as it may.
     #[error("the node has too many connections; try again later")]
     Full,
+    /// It has not shown who it is, or not in a way that the node accepts.
+    #[error("not authenticated: the node knows no such token; ask its operator for a valid one")]
+    Credential,
     /// What the certificate says and what is claimed do not go together.
-    #[error("the node refuses the identity shown: {}", why.escape_debug())]
+    #[error("the node refuses the identity shown: {}", plain(why))]
     Identity {
         /// What is wrong with it, and what to do.
         why: String,
@@ -91,6 +119,9 @@ pub enum Rejection {
 
 /// The most bytes of a greeting or reply: whoever is not known yet gets little room.
 pub const GREETING_MAX: usize = 1 << 16;
+
+/// The most bytes of a credential.
+pub const CREDENTIAL_MAX: usize = 1024;
 
 /// The most facts of a configuration, and the most bytes of a field and of a value.
 const FACTS_MAX: (usize, usize, usize) = (64, 100, 4096);
@@ -109,6 +140,9 @@ pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
         pb::id(out, 4, greeting.process);
         pb::bytes(out, 5, &greeting.digest);
         put_facts(out, 6, &greeting.facts);
+        if let Some(credential) = &greeting.credential {
+            pb::bytes(out, 7, credential.bytes());
+        }
     });
 }
 
@@ -159,6 +193,7 @@ fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
         process: 0,
         digest: [0; 16],
         facts: Facts::new(),
+        credential: None,
     };
     while let Some((field, value)) = from.next()? {
         match field {
@@ -168,6 +203,7 @@ fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
             4 => greeting.process = value.id()?,
             5 => greeting.digest = value.sixteen()?,
             6 => fact(value.message()?, &mut greeting.facts)?,
+            7 => greeting.credential = Credential::new(value.bytes(CREDENTIAL_MAX)?),
             _ => {}
         }
     }
@@ -200,6 +236,7 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
         Rejection::Twin { .. } => 3,
         Rejection::Config { .. } => 4,
         Rejection::Full => 5,
+        Rejection::Credential => 6,
         Rejection::Identity { .. } => 7,
     };
     pb::uint(out, 1, code);
@@ -209,9 +246,14 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
             pb::uint(out, 3, u64::from(node.0));
         }
         Rejection::Config { facts } => put_facts(out, 4, facts),
-        Rejection::Full => {}
+        Rejection::Full | Rejection::Credential => {}
         Rejection::Identity { why } => pb::bytes(out, 5, clipped(why).as_bytes()),
     }
+}
+
+/// The words of another process, without what a terminal would obey.
+fn plain(why: &str) -> String {
+    why.replace(char::is_control, " ")
 }
 
 /// As much of the words as may be sent.
@@ -242,6 +284,7 @@ fn rejection(mut from: Reader<'_>) -> Result<Rejection, Bad> {
         3 => Rejection::Twin { node: place },
         4 => Rejection::Config { facts },
         5 => Rejection::Full,
+        6 => Rejection::Credential,
         7 => Rejection::Identity {
             why: why.to_owned(),
         },

@@ -234,17 +234,20 @@ pub(crate) fn put_session_info(out: &mut Vec<u8>, known: &mut Writing, info: &Se
     pb::span(out, 3, info.ttl);
     pb::flag(out, 4, info.detached);
     pb::bytes(out, 5, info.owner.as_bytes());
+    pb::bytes(out, 6, info.principal.as_bytes());
 }
 
 /// Reads a session as its client announces it.
 pub(crate) fn session_info(mut from: Reader<'_>, known: &mut Reading) -> Result<SessionInfo, Bad> {
     let mut reference = Reference::default();
-    let (mut ttl, mut detached, mut owner) = (Duration::ZERO, false, "");
+    let (mut ttl, mut detached) = (Duration::ZERO, false);
+    let (mut owner, mut principal) = ("", Arc::default());
     while let Some((field, value)) = from.next()? {
         match field {
             3 => ttl = value.span()?,
             4 => detached = value.flag()?,
             5 => owner = value.text(TEXT_MAX)?,
+            6 => principal = value.text(TEXT_MAX)?.into(),
             _ => reference.take(field, value)?,
         }
     }
@@ -253,6 +256,7 @@ pub(crate) fn session_info(mut from: Reader<'_>, known: &mut Reading) -> Result<
         ttl,
         detached,
         owner: owner.into(),
+        principal,
     })
 }
 
@@ -325,6 +329,8 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::Finished => 14,
         Refusal::NoHandles => 15,
         Refusal::Unfit => 16,
+        Refusal::NotPermitted => 17,
+        Refusal::Revoked => 18,
         Refusal::WatchLimit => 19,
     };
     pb::uint(out, 1, code);
@@ -368,6 +374,8 @@ pub(crate) fn refusal(mut from: Reader<'_>) -> Result<Refusal, Bad> {
         14 => Refusal::Finished,
         15 => Refusal::NoHandles,
         16 => Refusal::Unfit,
+        17 => Refusal::NotPermitted,
+        18 => Refusal::Revoked,
         19 => Refusal::WatchLimit,
         _ => return Err(Bad("an unknown refusal")),
     })

@@ -191,6 +191,8 @@ pub(super) struct Core {
     armed: Instant,
     pub(super) stage: Stage,
     pub(super) counters: Counters,
+    /// Whether the last node that answered did not accept what shows who we are.
+    pub(super) unauthenticated: bool,
 }
 
 impl Core {
@@ -215,6 +217,7 @@ impl Core {
             armed: Instant::FAR,
             stage: Stage::Running,
             counters: Counters::default(),
+            unauthenticated: false,
         }
     }
 

@@ -23,6 +23,7 @@ use conclave_protocol::lock::{
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
+use conclave_wire::greeting::Credential;
 use tokio::sync::Notify;
 
 pub use self::core::Counters;
@@ -49,8 +50,8 @@ pub enum Work {
     AcquireAll(Vec<Acquire>),
     /// Take any one of several locks.
     AcquireAny(Vec<Acquire>),
-    /// Renew a handle.
-    Keep(Box<Handle>),
+    /// Renew a handle, in the name of this principal.
+    Keep(Box<Handle>, Arc<str>),
     /// Release a handle.
     Finish(Box<Handle>),
     /// Give up a handle that its caller never received.
@@ -93,6 +94,9 @@ impl Driver {
             process: random(),
             digest: config.id.digest,
             facts: cluster.facts(),
+            credential: security
+                .bearer()
+                .and_then(|bearer| Credential::new(bearer.reveal().as_bytes())),
         };
         let timer = Arc::new(Timer::new());
         let shared = Arc::new(Shared {
@@ -125,7 +129,7 @@ impl Driver {
         let kind = match work {
             Work::Acquire(_) | Work::AcquireAll(_) | Work::AcquireAny(_) => Kind::Take,
             Work::Watch(_) => Kind::Watch,
-            Work::Keep(_) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
+            Work::Keep(..) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
         let key = self.owned.shared.with(|core| {
             let key = core.new_key();
@@ -139,7 +143,7 @@ impl Driver {
                     Work::Acquire(wish) => ClientInput::Acquire(key, wish),
                     Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
                     Work::AcquireAny(wishes) => ClientInput::AcquireAny(key, wishes),
-                    Work::Keep(handle) => ClientInput::Keep(key, handle),
+                    Work::Keep(handle, principal) => ClientInput::Keep(key, handle, principal),
                     Work::Finish(handle) => ClientInput::Finish(key, handle),
                     Work::Abandon(handle) => ClientInput::Abandon(key, handle),
                     Work::Watch(what) => ClientInput::Watch(key, what),
@@ -168,6 +172,11 @@ impl Driver {
     /// that no quorum is left. What waits is then cancelled.
     pub fn is_hopeless(&self) -> bool {
         self.owned.shared.with(|core| core.is_hopeless())
+    }
+
+    /// Whether nodes refuse this client because it has not shown who it is.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.owned.shared.with(|core| core.unauthenticated)
     }
 
     /// How the nodes look from here.

@@ -14,7 +14,9 @@ use std::time::Duration;
 use conclave_protocol::id::{ConnNo, NodeId};
 use conclave_protocol::lock::ClientInput;
 use conclave_wire::cluster::{Facts, differences};
-use conclave_wire::greeting::{Greeting, Rejection, Reply, Role, VERSION, encode_greeting};
+use conclave_wire::greeting::{
+    Credential, Greeting, Rejection, Reply, Role, VERSION, encode_greeting,
+};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
@@ -34,6 +36,8 @@ pub(super) struct Hello {
     pub(super) process: u128,
     pub(super) digest: [u8; 16],
     pub(super) facts: Facts,
+    /// What shows who this is.
+    pub(super) credential: Option<Credential>,
 }
 
 /// A connection, or why there is none and whether trying again is of no use.
@@ -251,16 +255,19 @@ fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
     if !reader.greeted {
         match reader.reply() {
             Ok(None) => {}
-            Ok(Some(reply)) => match hello.judge(node, &reply) {
-                Ok(()) => {
-                    reader.greeted = true;
-                    core.accepted(node);
+            Ok(Some(reply)) => {
+                core.unauthenticated = matches!(reply.refusal, Some(Rejection::Credential));
+                match hello.judge(node, &reply) {
+                    Ok(()) => {
+                        reader.greeted = true;
+                        core.accepted(node);
+                    }
+                    Err((why, lasting)) => {
+                        core.rejected(node, no, why, lasting);
+                        return;
+                    }
                 }
-                Err((why, lasting)) => {
-                    core.rejected(node, no, why, lasting);
-                    return;
-                }
-            },
+            }
             Err(why) => {
                 core.closed(node, no, why);
                 return;
@@ -297,6 +304,7 @@ impl Hello {
             process: self.process,
             digest: self.digest,
             facts: self.facts.clone(),
+            credential: self.credential.clone(),
         };
         let mut bytes = Vec::new();
         encode_greeting(&greeting, &mut bytes);
@@ -314,9 +322,11 @@ impl Hello {
                 let told = differing.map_or_else(|| text.to_string(), |d| format!("{text}: {d}"));
                 Err((told, true))
             }
-            Some(why @ (Rejection::Version { .. } | Rejection::Identity { .. })) => {
-                Err((why.to_string(), true))
-            }
+            Some(
+                why @ (Rejection::Version { .. }
+                | Rejection::Credential
+                | Rejection::Identity { .. }),
+            ) => Err((why.to_string(), true)),
             Some(why) => Err((why.to_string(), false)),
             None if reply.node != wanted => {
                 let why = Rejection::OtherNode { node: reply.node };

@@ -19,7 +19,7 @@ pub(super) fn begin(work: &Work, caller: Caller) -> Option<Box<Acquisition>> {
             Some(Box::new(Acquisition::begin(caller)))
         }
         Work::Finish(handle) => Acquisition::release(&handle.ask).map(Box::new),
-        Work::Keep(_) | Work::Abandon(_) | Work::Watch(_) => None,
+        Work::Keep(..) | Work::Abandon(_) | Work::Watch(_) => None,
     }
 }
 

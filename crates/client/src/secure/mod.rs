@@ -7,6 +7,7 @@
 //! log, and the old ones stay in use.
 
 mod files;
+pub mod http;
 mod identity;
 mod inspect;
 mod session;

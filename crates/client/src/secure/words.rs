@@ -39,7 +39,8 @@ pub fn explain_below(error: &(dyn std::error::Error + 'static), other: Side) -> 
     let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(error) = inner.downcast_ref::<io::Error>()
-            && error.get_ref().is_some_and(|inner| inner.is::<Error>())
+            && let Some(below) = error.get_ref()
+            && below.is::<Error>()
         {
             return Some(explain(error, other));
         }

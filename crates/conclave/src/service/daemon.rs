@@ -40,6 +40,8 @@ impl Daemon {
             peer,
             api,
             history: settings.history,
+            access: settings.access.map(|given| given.value),
+            audit: settings.audit.map(|given| given.value),
             security: settings.security,
         })
         .map_err(|error| Failure::Failed(format!("node {id}: {error}")))?;

@@ -18,6 +18,7 @@ use crate::cli::Failure;
 use crate::output;
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Elect {
     /// The election: the name of its lock
     name: OsString,
@@ -34,7 +35,7 @@ pub(crate) struct Elect {
     #[arg(long, conflicts_with_all = ["value", "wait", "command"])]
     observe: bool,
     /// With --observe: tell who leads now and end, with code 3 if nobody does
-    #[arg(long, requires = "observe")]
+    #[arg(long, requires = "observe", conflicts_with_all = ["value", "wait", "command"])]
     once: bool,
     #[command(flatten)]
     endpoints: Endpoints,
@@ -66,10 +67,9 @@ impl Elect {
     }
 
     fn follow(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut observer = client.observe(self.name.as_bytes());
             loop {
                 let leading = tokio::select! {

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-
+use conclave_client::discover::DiscoverError;
+use conclave_client::secure::Secret;
 use conclave_client::{Client, ConnectError, Security};
+use conclave_wire::greeting::CREDENTIAL_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::place::shown;
@@ -23,6 +25,12 @@ pub(crate) struct Endpoints {
         CONCLAVE_ENDPOINTS, else the running 'conclave up' of this user"
     )]
     endpoints: Vec<String>,
+    #[arg(long, value_name = "FILE")]
+    #[arg(
+        help = "The file with the bearer token that shows who you are; CONCLAVE_BEARER_FILE \
+        without it"
+    )]
+    bearer_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsFlags,
 }
@@ -115,7 +123,20 @@ impl Target {
     }
 }
 
+/// The most bytes of a bearer token.
+const BEARER_MAX: usize = CREDENTIAL_MAX;
+
 impl Endpoints {
+    /// The same, showing the token if there is one.
+    fn shown(&self, security: Security) -> Result<Security, Failure> {
+        let env = std::env::var_os("CONCLAVE_BEARER_FILE").filter(|path| !path.is_empty());
+        let path = self.bearer_file.clone().or(env.map(PathBuf::from));
+        match path {
+            Some(path) => Ok(security.with_bearer(bearer(&path)?)),
+            None => Ok(security),
+        }
+    }
+
     /// The cluster that is meant.
     pub(crate) fn find(&self) -> Result<Target, Failure> {
         let (given, from) = if self.endpoints.is_empty() {
@@ -136,7 +157,7 @@ impl Endpoints {
             )));
         }
         if !given.is_empty() {
-            let security = self.tls.security()?;
+            let security = self.shown(self.tls.security()?)?;
             let usual = security.tls().map_or("http", |_| "https");
             let urls: Result<_, _> = given.iter().map(|url| normal(url, usual, from)).collect();
             let urls = urls?;
@@ -149,7 +170,7 @@ impl Endpoints {
                     Some(_) => self.tls.security()?,
                     None => Security::default(),
                 };
-                let urls = running.endpoints;
+                let (urls, security) = (running.endpoints, self.shown(security)?);
                 Ok(Target { urls, security })
             }
             _ => Err(Failure::Input(
@@ -159,6 +180,32 @@ impl Endpoints {
             )),
         }
     }
+}
+
+/// How a client that could not be made ends its command.
+pub(crate) fn not_connected(error: &ConnectError) -> Failure {
+    match error {
+        ConnectError::Discover(DiscoverError::NotAuthenticated) => {
+            Failure::Input(error.to_string())
+        }
+        error => Failure::NoQuorum(error.to_string()),
+    }
+}
+
+/// The token in a file, without the line's end.
+fn bearer(path: &Path) -> Result<Secret, Failure> {
+    let place = shown(&path.display().to_string());
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;
+    let token = text.trim();
+    let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if token.is_empty() || token.len() > BEARER_MAX || !plain {
+        return Err(Failure::Input(format!(
+            "the bearer file {place} must hold one token of 1 to {BEARER_MAX} visible characters; \
+             'conclave token new' makes one"
+        )));
+    }
+    Ok(Secret::new(token))
 }
 
 /// The URL without a slash at its end; a bare host:port has the usual scheme.

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use conclave_client::Security;
-use conclave_client::secure::{Side, explain_below, open};
+use conclave_client::secure::http::send;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
 use hyper::{Method, Request, Uri};
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -91,27 +89,15 @@ async fn exchange(
     security: &Security,
     body: Bytes,
 ) -> Result<Answer, String> {
-    let uri: Uri = url.parse().map_err(|_| "not a URL".to_owned())?;
-    let host = uri.authority().map_or("", |host| host.as_str()).to_owned();
-    let stream = open(&uri, security).await;
-    let stream = stream.map_err(|error| error.to_string())?;
-    let tell = |error: hyper::Error| {
-        explain_below(&error, Side::Node).unwrap_or_else(|| error.to_string())
-    };
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(tell)?;
-    let connection = tokio::spawn(connection);
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let url: Uri = url.parse().map_err(|_| "not a URL".to_owned())?;
     let request = Request::builder()
         .method(method)
-        .uri(path)
-        .header("host", host)
         .header("content-type", "application/json")
         .body(Full::new(body))
         .map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(tell)?;
+    let answer = send(&url, security, request).await?;
     let status = answer.status().as_u16();
     let body = Limited::new(answer.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
-    connection.abort();
     Ok(Answer { status, body })
 }

@@ -42,6 +42,10 @@ pub(crate) struct Wish {
     pub(crate) log: Option<String>,
     /// Whether nodes write histories for the checkers.
     pub(crate) history: bool,
+    /// The access file of all nodes.
+    pub(crate) access: Option<PathBuf>,
+    /// Whether nodes write audit logs.
+    pub(crate) audit: bool,
 }
 
 /// The files of a cluster.
@@ -234,6 +238,14 @@ impl Wish {
         if self.history {
             let _ = writeln!(text, "history = \"node{id}.history\"");
         }
+        if let Some(path) = &self.access {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let path = toml::Value::String(path.display().to_string());
+            let _ = writeln!(text, "access = {path}");
+        }
+        if self.audit {
+            let _ = writeln!(text, "audit = \"node{id}.audit\"");
+        }
         if self.shape.tls {
             let _ = writeln!(
                 text,
@@ -394,6 +406,8 @@ mod tests {
             times: Times::default(),
             log: Some("debug".to_owned()),
             history: false,
+            access: None,
+            audit: false,
         };
         let first = Layout::open(Some(&folder), &wish).unwrap();
         assert!(first.new);

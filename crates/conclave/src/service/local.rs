@@ -74,6 +74,8 @@ impl Local {
             times: Times::default(),
             log: Some("warn".to_owned()),
             history: options.history,
+            access: None,
+            audit: false,
         };
         let mut layout = Layout::open(None, &wish)?;
         // The processes take the addresses themselves.

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::find::{Endpoints, Target};
+use super::find::{Endpoints, Target, not_connected};
 use super::forward::Signals;
 use super::place::shown;
 use super::signals::code_of_signal;
@@ -167,7 +167,7 @@ impl Lock {
             client = target.client() => client,
             signal = signals.stop() => return Err(interrupted(signal)),
         };
-        let client = client.map_err(|error| Failure::NoQuorum(error.to_string()))?;
+        let client = client.map_err(|error| not_connected(&error))?;
         let acquired = tokio::select! {
             acquired = self.acquire(&client) => acquired,
             never = self.tell_wait(target) => never,

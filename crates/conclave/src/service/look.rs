@@ -372,12 +372,20 @@ fn sessions_text(told: &Value) -> String {
         let by_handle = session["detached"] == Value::Bool(true);
         let renewed = session["age_ms"].as_u64().unwrap_or(0);
         table.add_row([
-            output::clip(&text(&session["session"]), 16),
-            text(&session["owner"]),
+            text(&session["session"]),
+            match session["principal"].as_str() {
+                Some(principal) => format!("{principal}: {}", text(&session["owner"])),
+                None => text(&session["owner"]),
+            },
             session["ttl_ms"].as_u64().map_or(String::new(), span_text),
             format!("{} ago", span_text(renewed)),
             text(&session["requests"]),
-            if by_handle { "a handle" } else { "its client" }.to_owned(),
+            match (session["revoked"] == Value::Bool(true), by_handle) {
+                (true, _) => "nobody: revoked",
+                (false, true) => "a handle",
+                (false, false) => "its client",
+            }
+            .to_owned(),
             nodes.join(" "),
         ]);
     }

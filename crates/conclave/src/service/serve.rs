@@ -9,7 +9,7 @@ use serde_json::json;
 use super::daemon::Daemon;
 use super::settings::{Given, Overrides, Settings};
 use super::signals::{Stops, code_of_signal};
-use super::{guarded, logs, runtime, traces};
+use super::{guarded, logs, runtime, system, traces};
 use crate::cli::Failure;
 use crate::output;
 
@@ -47,6 +47,10 @@ impl Serve {
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
+        match system::raise_open_files() {
+            Ok((before, now)) => tracing::info!(before, now, "open files allowed"),
+            Err(error) => tracing::warn!("cannot raise the number of open files: {error}"),
+        }
         traces::start(traces::NODE, Some(&format!("n{}", settings.id.value)));
         runtime()?.block_on(self.serve(settings))
     }
@@ -72,6 +76,7 @@ impl Serve {
                 _ = stops.next() => break,
             }
         }
+        system::tell_manager("STOPPING=1");
         tracing::info!(node = %format_args!("n{id}"), "stopping; a second signal ends at once");
         tokio::select! {
             stopped = node.stop() => stopped.map_err(|why| failed(id, &why)),
@@ -82,6 +87,7 @@ impl Serve {
     fn announce(&self, node: &Daemon, scheme: &str) -> Result<(), Failure> {
         let (id, api, peer) = (node.id, node.api, node.peer);
         tracing::info!(node = %format_args!("n{id}"), %api, %peer, "ready");
+        system::tell_manager("READY=1");
         if !self.json {
             return Ok(());
         }

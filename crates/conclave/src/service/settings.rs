@@ -8,6 +8,8 @@
 //! listen_peer = "0.0.0.0:7000"  # unless the node's addresses in the cluster file can be bound
 //! listen_api = "0.0.0.0:8000"
 //! insecure = true               # plain TCP where others can reach it
+//! access = "access.toml"        # who may do what; without it nobody has to say who they are
+//! audit = "audit.log"           # who was granted, lost and refused what
 //! tls.ca = "ca.pem"             # TLS: whom the node believes, and its own certificate
 //! tls.cert = "node-1.pem"
 //! tls.key = "node-1.key"
@@ -22,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use conclave_client::Security;
+use conclave_node::access::AccessFile;
 use conclave_wire::Cluster;
 use conclave_wire::handle::Key;
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
@@ -49,6 +52,8 @@ struct NodeFile {
     log: Option<String>,
     log_format: Option<LogFormat>,
     history: Option<PathBuf>,
+    access: Option<PathBuf>,
+    audit: Option<PathBuf>,
     tls: TlsFile,
 }
 
@@ -118,6 +123,9 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) id: Option<u32>,
+    /// This node is the one in the cluster file whose peer address begins with this host's name
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) id_from_hostname: bool,
     /// Where the node keeps its records
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
@@ -151,6 +159,12 @@ pub(crate) struct Overrides {
     /// How log lines look
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
+    /// The access file: bearer tokens, and who may do what
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access: Option<PathBuf>,
+    /// Write who was granted, lost and refused what to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit: Option<PathBuf>,
     /// Write every grant and its end to this file, for the checkers
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) history: Option<PathBuf>,
@@ -208,6 +222,8 @@ pub(crate) struct Settings {
     pub(crate) log: Given<String>,
     pub(crate) log_format: Given<LogFormat>,
     pub(crate) history: Option<PathBuf>,
+    pub(crate) access: Option<Given<PathBuf>>,
+    pub(crate) audit: Option<Given<PathBuf>>,
     pub(crate) key: Key,
     /// What works, but should be known.
     pub(crate) warnings: Vec<String>,
@@ -224,6 +240,8 @@ const SECRET_FILE: Names = Names("secret_file", "secret-file", "CONCLAVE_SECRET_
 const LISTEN_PEER: Names = Names("listen_peer", "listen-peer", "CONCLAVE_LISTEN_PEER");
 const LISTEN_API: Names = Names("listen_api", "listen-api", "CONCLAVE_LISTEN_API");
 const INSECURE: Names = Names("insecure", "insecure", "CONCLAVE_INSECURE");
+const ACCESS: Names = Names("access", "access", "CONCLAVE_ACCESS");
+const AUDIT: Names = Names("audit", "audit", "CONCLAVE_AUDIT");
 const TLS_CA: Names = Names("tls.ca", "tls-ca", "CONCLAVE_TLS_CA");
 const TLS_CERT: Names = Names("tls.cert", "tls-cert", "CONCLAVE_TLS_CERT");
 const TLS_KEY: Names = Names("tls.key", "tls-key", "CONCLAVE_TLS_KEY");
@@ -357,12 +375,16 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let file: NodeFile = text.map(Text::parse).transpose()?.unwrap_or_default();
         let layers = Layers { text, base, env };
-        let id = layers
-            .pick(ID, flags.id, file.id, number)?
-            .ok_or_else(|| layers.missing(ID, "which node this is"))?;
+        let id = if flags.id_from_hostname {
+            None
+        } else {
+            let id = layers.pick(ID, flags.id, file.id, number)?;
+            Some(id.ok_or_else(|| layers.missing(ID, "which node this is"))?)
+        };
         let what = "where the node keeps its records";
         let data = layers.path(DATA, what, flags.data.as_ref(), file.data)?;
         let (cluster_file, cluster) = cluster(&layers, flags, file.cluster)?;
+        let id = id.map_or_else(|| super::system::id_of_host(&cluster), Ok)?;
         let what = "a file of random text, the same on all nodes";
         let secret_file = flags.secret_file.as_ref();
         let secret_file = layers.path(SECRET_FILE, what, secret_file, file.secret_file)?;
@@ -387,6 +409,12 @@ impl Settings {
             let (peer, api) = (&listen_peer.value, &listen_api.value);
             warnings.extend(exposed(peer, api, insecure.value)?);
         }
+        let access = file.access.map(|path| base.join(path));
+        let access = layers.pick(ACCESS, flags.access.clone(), access, any_text)?;
+        let readable = insecure.value && tls.is_none();
+        warnings.extend(access_warnings(access.as_ref(), readable)?);
+        let audit = file.audit.map(|path| base.join(path));
+        let audit = layers.pick(AUDIT, flags.audit.clone(), audit, any_text)?;
         let history = file.history.map(|path| base.join(path));
         Ok(Self {
             id,
@@ -402,6 +430,8 @@ impl Settings {
             log,
             log_format: or(log_format, LogFormat::Text),
             history: flags.history.clone().or(history),
+            access,
+            audit,
             key,
             warnings,
         })
@@ -425,6 +455,13 @@ impl Settings {
             value: file.map_or_else(inline, |path| path.display().to_string()),
             from: self.cluster_file.from.clone(),
         };
+        let maybe = |given: &Option<Given<PathBuf>>| match given {
+            Some(given) => path(given),
+            None => Given {
+                value: "none".to_owned(),
+                from: Source::Default,
+            },
+        };
         let mut rows = vec![
             row("id", &self.id),
             row("data", &path(&self.data)),
@@ -433,6 +470,8 @@ impl Settings {
             row("listen_peer", &self.listen_peer),
             row("listen_api", &self.listen_api),
             row("insecure", &self.insecure),
+            row("access", &maybe(&self.access)),
+            row("audit", &maybe(&self.audit)),
             row("log", &self.log),
             row("log_format", &self.log_format),
         ];
@@ -475,6 +514,33 @@ fn cluster(
         from: given.from,
     };
     Ok((given, cluster))
+}
+
+/// Reads the access file, so that one that makes no sense is told before anything runs.
+fn access_warnings(
+    access: Option<&Given<PathBuf>>,
+    insecure: bool,
+) -> Result<Vec<String>, Failure> {
+    let Some(access) = access else {
+        return Ok(Vec::new());
+    };
+    let file = AccessFile::read(&access.value).map_err(|error| {
+        let place = shown(&access.value.display().to_string());
+        Failure::Input(format!("{place} (from {}): {error}", access.from))
+    })?;
+    let mut warnings = Vec::new();
+    if file.is_empty() {
+        warnings.push("the access file is empty: only certificates let anybody in".to_owned());
+    } else if file.rules().is_open() {
+        warnings.push(
+            "the access file has no permission: everyone who shows who they are may do everything"
+                .to_owned(),
+        );
+    }
+    if insecure {
+        warnings.push("bearer tokens can be read on the way where plain TCP is used".to_owned());
+    }
+    Ok(warnings)
 }
 
 /// How the node shows who it is: the certificate must be the node's own, and in time.

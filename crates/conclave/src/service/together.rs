@@ -70,10 +70,9 @@ pub(crate) struct Latch {
 
 impl Barrier {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
         let slot = runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut barrier = client.barrier(self.name.as_bytes(), self.parties);
             barrier = barrier.ttl(self.ttl.0);
             if let Some(wait) = self.wait {
@@ -123,10 +122,9 @@ impl Latch {
     }
 
     fn open(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
-            let client = connect(&endpoints).await?;
+            let client = connect(&self.endpoints.find()?).await?;
             let mut latch = client.latch(self.name.as_bytes(), self.count);
             if let Some(wait) = self.wait {
                 latch = latch.timeout(wait.0);

@@ -39,6 +39,12 @@ pub(crate) struct Up {
     /// What is logged: error, warn, info, debug, trace, or directives by module
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: String,
+    /// The access file: bearer tokens, and who may do what. Callers then show a token
+    #[arg(long, value_name = "FILE")]
+    access: Option<PathBuf>,
+    /// Nodes write who was granted, lost and refused what into the data directory
+    #[arg(long)]
+    audit: bool,
     /// Nodes write histories for the checkers into the data directory
     #[arg(long, hide = true)]
     history: bool,
@@ -95,6 +101,8 @@ impl Up {
             },
             log: Some(self.log.clone()),
             history: self.history,
+            access: self.access.clone(),
+            audit: self.audit,
         };
         let mut layout = Layout::open(self.data.as_deref(), &wish)?;
         runtime()?.block_on(self.hold(&mut layout))

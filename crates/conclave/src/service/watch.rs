@@ -10,7 +10,7 @@ use clap::Args;
 use conclave_client::{AcquireError, Client, Holder, LockState, Mode, Refusal, Sight, WatchError};
 use serde_json::{Value, json};
 
-use super::find::{Endpoints, Target};
+use super::find::{Endpoints, Target, not_connected};
 use super::place::shown;
 use super::runtime;
 use super::signals::Stops;
@@ -37,11 +37,11 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints.find()?;
+        let target = self.endpoints.find()?;
         runtime()?.block_on(async {
             let mut stops = Stops::new()?;
             tokio::select! {
-                ended = self.follow(&endpoints) => ended,
+                ended = self.follow(&target) => ended,
                 _ = stops.next() => Ok(()),
             }
         })
@@ -91,13 +91,14 @@ impl Watch {
 /// A client of the cluster that is meant.
 pub(super) async fn connect(target: &Target) -> Result<Client, Failure> {
     let client = target.client().await;
-    client.map_err(|error| Failure::NoQuorum(error.to_string()))
+    client.map_err(|error| not_connected(&error))
 }
 
 /// How a watch that ended ends its command.
 pub(super) fn watch_failure(error: &WatchError) -> Failure {
     match error {
         WatchError::NoQuorum(AcquireError::NoQuorum { .. }) => Failure::NoQuorum(error.to_string()),
+        WatchError::Refused(why @ Refusal::NotPermitted) => Failure::Input(why.to_string()),
         WatchError::Refused(Refusal::Size) => {
             Failure::input("a name has 1 to 1024 bytes unless the cluster says otherwise")
         }

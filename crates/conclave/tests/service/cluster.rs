@@ -140,14 +140,29 @@ impl Cluster {
     }
 
     pub(crate) fn start_in(home: TempDir, arguments: &[&str]) -> Self {
-        Self::start_with(home, arguments, &[])
+        Self::start_as(home, arguments, &[], Stdio::inherit())
     }
 
-    /// Starts it, and its commands later on, with this environment.
+    /// Starts it with this environment.
+    #[allow(dead_code, reason = "only tests of traces need one")]
     pub(crate) fn start_with(
         home: TempDir,
         arguments: &[&str],
         environment: &[(&str, &str)],
+    ) -> Self {
+        Self::start_as(home, arguments, environment, Stdio::inherit())
+    }
+
+    /// Starts it with its log going somewhere.
+    pub(crate) fn start_logged(home: TempDir, arguments: &[&str], log: Stdio) -> Self {
+        Self::start_as(home, arguments, &[], log)
+    }
+
+    fn start_as(
+        home: TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        log: Stdio,
     ) -> Self {
         let mut command = conclave(home.path());
         command
@@ -155,7 +170,8 @@ impl Cluster {
             .arg("up")
             .args(arguments)
             .arg("--json")
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut up = Kid::spawn(&mut command);
         let mut output = up.output();
         let mut line = || {
@@ -265,7 +281,7 @@ pub(crate) fn get(url: &str) -> Option<u16> {
     page(url).map(|(status, _)| status)
 }
 
-/// The status of a GET request and everything that came after it, if it is answered.
+/// The status of a GET request and the body, if it is answered.
 pub(crate) fn page(url: &str) -> Option<(u16, String)> {
     let rest = url.strip_prefix("http://")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -277,5 +293,6 @@ pub(crate) fn page(url: &str) -> Option<(u16, String)> {
     let mut stream = BufReader::new(stream);
     stream.read_line(&mut line).ok()?;
     stream.read_to_string(&mut rest).ok()?;
-    Some((line.split(' ').nth(1)?.parse().ok()?, rest))
+    let (_, body) = rest.split_once("\r\n\r\n")?;
+    Some((line.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }

@@ -81,7 +81,7 @@ fn a_policy_that_cannot_be_is_refused() {
         ("jobs/", "PREFIX:KEY=VALUE"),
         ("jobs/:protocol=both", "not parallel or serial"),
         ("jobs/:max_inside=0", "max_inside must be at least 1"),
-        ("jobs/:colour=red", "not one of protocol, max_inside"),
+        ("jobs/:colour=red", "not one of protocol, choice"),
     ] {
         let mut command = crate::cluster::conclave(home.path());
         let (code, _, said) = crate::cluster::ran(command.args(["up", "--policy", policy]));

@@ -42,10 +42,13 @@ impl Caller {
     }
 
     /// What to answer instead of doing what is asked, if it must not be done.
-    pub(crate) fn refused<B>(&self, request: &Request<B>) -> Option<Box<Response>> {
+    /// A token does instead of a certificate, where tokens are known.
+    pub(crate) fn refused<B>(&self, request: &Request<B>, tokens: bool) -> Option<Box<Response>> {
+        let shown = request.headers().contains_key(header::AUTHORIZATION);
         let (code, why) = match self {
             Self::Open | Self::Known(_) => return None,
             Self::Nobody if FOR_ALL.contains(&request.uri().path()) => return None,
+            Self::Nobody if tokens && shown => return None,
             Self::Nobody => (
                 "no_certificate",
                 "show a certificate of this cluster (for curl: --cert and --key)",
@@ -73,7 +76,7 @@ mod tests {
     fn asks(caller: &Caller, path: &str) -> Option<u16> {
         let request = Request::builder().uri(path).body(()).unwrap();
         caller
-            .refused(&request)
+            .refused(&request, false)
             .map(|answer| answer.status().as_u16())
     }
 
@@ -98,7 +101,7 @@ mod tests {
             .header(header::CONTENT_TYPE, "application/grpc")
             .body(())
             .unwrap();
-        let answer = Caller::Nobody.refused(&request).unwrap();
+        let answer = Caller::Nobody.refused(&request, true).unwrap();
         assert_eq!(answer.headers()["grpc-status"], "16");
     }
 }

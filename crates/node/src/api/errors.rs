@@ -38,6 +38,11 @@ pub(crate) enum Failure {
     /// The handle is another principal's.
     #[error("{}", HandleError::Foreign)]
     Foreign,
+    /// Nobody knows who calls.
+    #[error(
+        "show who you are: a client certificate, or 'Authorization: Bearer' with a valid token"
+    )]
+    Unauthenticated,
     /// The nodes, or the client machine of this gateway, refused.
     #[error("{0}")]
     Refused(Refusal),
@@ -106,6 +111,7 @@ impl Failure {
             Self::Lost => StatusCode::GONE,
             Self::NoQuorum { .. } | Self::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Foreign => StatusCode::FORBIDDEN,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Refused(refusal) => refusal_status(refusal),
             Self::Renewing | Self::TooManyWaiters | Self::TooManyWatchers => {
                 StatusCode::TOO_MANY_REQUESTS
@@ -128,6 +134,7 @@ impl Failure {
             Self::NoQuorum { .. } => "no_quorum",
             Self::Forged => "forged_handle",
             Self::Foreign => "foreign_handle",
+            Self::Unauthenticated => "unauthenticated",
             Self::Refused(refusal) => refusal_code(refusal),
             Self::Renewing => "renewing",
             Self::TooManyWaiters => "too_many_waiters",
@@ -182,6 +189,12 @@ struct ErrorText {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = (self.status(), Json(self.body())).into_response();
+        if matches!(self, Self::Unauthenticated) {
+            let bearer = axum::http::HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, bearer);
+        }
         if matches!(self, Self::BodyTooLarge { .. } | Self::SlowBody) {
             // What is left of the body is not read.
             let close = axum::http::HeaderValue::from_static("close");
@@ -205,7 +218,8 @@ pub(crate) fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::Size
         | Refusal::NoHandles
         | Refusal::Unfit => StatusCode::BAD_REQUEST,
-        Refusal::Finished => StatusCode::GONE,
+        Refusal::Finished | Refusal::Revoked => StatusCode::GONE,
+        Refusal::NotPermitted => StatusCode::FORBIDDEN,
         Refusal::StaleConfig { .. }
         | Refusal::OldConnection
         | Refusal::PriorityAhead { .. }

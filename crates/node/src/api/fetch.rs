@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::http::{HeaderValue, Method, Request, header};
 use conclave_client::Security;
 use conclave_client::secure::{Connector, Side, explain_below};
 use conclave_protocol::id::NodeId;
@@ -12,6 +13,8 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
+
+use super::admit::{Caller, IN_THE_NAME_OF};
 
 /// How long another node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,6 +27,8 @@ const AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Fetch {
     client: Client<Connector, Empty<Bytes>>,
+    /// What shows them that a node asks.
+    shown: Option<HeaderValue>,
     /// All nodes but this one.
     others: Vec<(NodeId, String)>,
 }
@@ -32,7 +37,14 @@ impl Fetch {
     pub(crate) fn new(cluster: &Cluster, id: u32, security: &Security) -> Self {
         let connector = Connector(security.clone());
         let others = cluster.nodes.iter().filter(|node| node.id != id);
+        let shown = security.bearer().and_then(|shown| {
+            let value = HeaderValue::from_str(&format!("Bearer {}", shown.reveal()));
+            let mut value = value.ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
         Self {
+            shown,
             client: Client::builder(TokioExecutor::new()).build(connector),
             others: others.map(|node| (node.node(), node.api.clone())).collect(),
         }
@@ -42,11 +54,32 @@ impl Fetch {
     pub(crate) async fn all<T: DeserializeOwned>(
         &self,
         path: &str,
+        caller: &Caller,
+    ) -> Vec<(NodeId, Result<T, String>)> {
+        self.call_all(Method::GET, path, caller).await
+    }
+
+    /// Tells all other nodes to do the same.
+    pub(crate) async fn post_all<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        caller: &Caller,
+    ) -> Vec<(NodeId, Result<T, String>)> {
+        self.call_all(Method::POST, path, caller).await
+    }
+
+    async fn call_all<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        caller: &Caller,
     ) -> Vec<(NodeId, Result<T, String>)> {
         let asked = self.others.clone().into_iter().map(|(node, api)| {
-            let (fetch, path) = (self.clone(), path.to_owned());
+            let (fetch, path, method) = (self.clone(), path.to_owned(), method.clone());
+            let caller = caller.clone();
             async move {
-                let answer = tokio::time::timeout(PATIENCE, fetch.one(&api, &path)).await;
+                let asked = fetch.one(method, &api, &path, &caller);
+                let answer = tokio::time::timeout(PATIENCE, asked).await;
                 let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
                 (node, answer)
             }
@@ -57,14 +90,27 @@ impl Fetch {
             .await
     }
 
-    async fn one<T: DeserializeOwned>(&self, api: &str, path: &str) -> Result<T, String> {
+    async fn one<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        api: &str,
+        path: &str,
+        caller: &Caller,
+    ) -> Result<T, String> {
         let url = format!("{}{path}", api.trim_end_matches('/'));
-        let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
-        let answer = self
-            .client
-            .get(url)
-            .await
-            .map_err(|error| because(&error))?;
+        let mut request = Request::builder().method(method).uri(url);
+        if let Some(shown) = &self.shown {
+            request = request.header(header::AUTHORIZATION, shown.clone());
+        }
+        // Who knows this node by its certificate wants to know too.
+        if let Some(name) = caller.header() {
+            request = request.header(IN_THE_NAME_OF, name);
+        }
+        let request = request
+            .body(Empty::new())
+            .map_err(|error| error.to_string())?;
+        let answer = self.client.request(request).await;
+        let answer = answer.map_err(|error| because(&error))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();

@@ -7,16 +7,17 @@ use std::time::Duration;
 use conclave_client::clock;
 use conclave_client::driver::{Job, Work};
 use conclave_client::semaphore::{slot_names, slot_of};
-use conclave_client::trace::Caller;
+use conclave_client::trace::Caller as Cause;
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Name, SessionId};
-use conclave_protocol::lock::{Acquire, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
+use conclave_protocol::lock::{Acquire, Action, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
 use conclave_wire::handle;
 use futures_util::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Interval;
 
 use super::App;
+use super::admit::Caller;
 use super::answer::Answer;
 use super::deliver::Guard;
 use super::errors::Failure;
@@ -51,7 +52,7 @@ pub(crate) struct Wish {
     pub(crate) owner: String,
     pub(crate) note: Option<Vec<u8>>,
     /// What the caller is doing, for traces.
-    pub(crate) caller: Caller,
+    pub(crate) cause: Cause,
 }
 
 /// A lock that was taken, and the guard that goes with the answer.
@@ -69,7 +70,7 @@ pub(crate) struct Attempt {
     name: Name,
     slots: Option<u32>,
     mode: Mode,
-    principal: String,
+    caller: Caller,
     arrived: Instant,
     position: Option<u32>,
     check: Interval,
@@ -147,9 +148,11 @@ impl App {
     pub(crate) fn begin(
         self: &Arc<Self>,
         arrived: Instant,
-        principal: &str,
+        caller: &Caller,
         wish: Wish,
     ) -> Result<Attempt, Failure> {
+        self.permit(caller, Action::Acquire, &wish.name)?;
+        let principal = caller.principal();
         let max = wish.ttl.saturating_mul(WAIT_TTLS);
         let wait = wish.wait.unwrap_or(max);
         if wait > max {
@@ -176,6 +179,7 @@ impl App {
         let mut wishes = Vec::with_capacity(names.len());
         for name in names {
             let mut acquire = self.detached(principal, name, &wish)?;
+            acquire.principal = caller.told();
             acquire.attempt = attempt;
             acquire.deadline = Some(deadline);
             wishes.push(acquire);
@@ -189,12 +193,12 @@ impl App {
         let mut check = tokio::time::interval(CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Attempt {
-            job: self.driver.begin_for(work, wish.caller),
+            job: self.driver.begin_for(work, wish.cause),
             app: self.clone(),
             name: wish.name,
             slots: wish.slots,
             mode: wish.mode,
-            principal: principal.to_owned(),
+            caller: caller.clone(),
             arrived,
             position: None,
             check,
@@ -226,14 +230,14 @@ impl App {
     pub(crate) async fn keep(
         &self,
         arrived: Instant,
-        principal: &str,
+        caller: &Caller,
         text: &str,
     ) -> Result<Answer, Failure> {
-        let handle = Box::new(handle::open(&self.key, principal, text)?);
+        let handle = self.open(caller, text)?;
         for _ in 0..RENEW_AGAIN.1 {
-            match self.keep_once(handle.clone()).await? {
+            match self.keep_once(handle.clone(), caller).await? {
                 Some((handle, until)) => {
-                    return Ok(self.answer(principal, &handle, arrived, until));
+                    return Ok(self.answer(caller.principal(), &handle, arrived, until));
                 }
                 None => tokio::time::sleep(RENEW_AGAIN.0).await,
             }
@@ -245,9 +249,10 @@ impl App {
     async fn keep_once(
         &self,
         handle: Box<Handle>,
+        caller: &Caller,
     ) -> Result<Option<(Box<Handle>, Instant)>, Failure> {
         let ask = handle.ask.clone();
-        let mut job = self.driver.begin(Work::Keep(handle));
+        let mut job = self.driver.begin(Work::Keep(handle, caller.told()));
         loop {
             match job.next().await {
                 Some(ClientEvent::Handle(_, handle, until)) => return Ok(Some((handle, until))),
@@ -273,7 +278,7 @@ impl App {
     /// tell, and its holder may try again until its deadline.
     async fn not_kept(&self, ask: &Ask) -> Failure {
         let group = ask.group().to_string();
-        match self.whole_lock(&ask.name).await {
+        match self.whole_lock(&ask.name, &Caller::itself()).await {
             Ok(whole) => {
                 let mut inside = whole.what.holders.iter();
                 if inside.any(|holder| holder.certain && holder.group != group) {
@@ -286,8 +291,8 @@ impl App {
     }
 
     /// Releases a handle, also one that is not held any more.
-    pub(crate) async fn release(&self, principal: &str, text: &str) -> Result<(), Failure> {
-        let handle = Box::new(handle::open(&self.key, principal, text)?);
+    pub(crate) async fn release(&self, caller: &Caller, text: &str) -> Result<(), Failure> {
+        let handle = self.open(caller, text)?;
         let mut job = self.driver.begin(Work::Finish(handle));
         loop {
             match job.next().await {
@@ -296,6 +301,19 @@ impl App {
                 None => return Err(Failure::NotReady("stopping".to_owned())),
             }
         }
+    }
+
+    /// The handle that a text is, if it is the caller's.
+    fn open(&self, caller: &Caller, text: &str) -> Result<Box<Handle>, Failure> {
+        let opened = handle::open(&self.key, caller.principal(), text);
+        let opened = opened.map_err(|error| {
+            let failure = Failure::from(error);
+            if let Some(audit) = &self.audit {
+                audit.refused(caller.principal(), None, failure.code(), "api");
+            }
+            failure
+        });
+        opened.map(Box::new)
     }
 
     fn answer(&self, principal: &str, handle: &Handle, arrived: Instant, until: Instant) -> Answer {
@@ -386,7 +404,7 @@ impl Attempt {
     fn taken(&self, handle: Box<Handle>, until: Instant) -> Result<Taken, Failure> {
         let mut answer = self
             .app
-            .answer(&self.principal, &handle, self.arrived, until);
+            .answer(self.caller.principal(), &handle, self.arrived, until);
         answer.slot = self.slots.and_then(|_| slot_of(&handle.ask.name));
         let guard = Guard::new(self.app.driver.clone(), handle);
         // With nothing left the guard is dropped here, which releases.
@@ -402,8 +420,8 @@ impl Attempt {
             Ended::TimedOut | Ended::Busy => {
                 let (app, name, position) = (&self.app, &self.name, self.position);
                 let way = match self.slots {
-                    Some(slots) => app.in_the_slots(name, slots, position).await,
-                    None => app.in_the_way(name, position).await,
+                    Some(slots) => app.in_the_slots(name, slots, &self.caller, position).await,
+                    None => app.in_the_way(name, &self.caller, position).await,
                 };
                 Failure::NotAcquired(Box::new(way))
             }
@@ -433,7 +451,7 @@ impl Attempt {
         };
         let (app, name, session) = (self.app.clone(), self.name.clone(), self.session.clone());
         *asked = Some(Box::pin(async move {
-            let whole = app.whole_lock(&name).await.ok()?;
+            let whole = app.whole_lock(&name, &Caller::itself()).await.ok()?;
             let waiters = whole.what.waiters.iter();
             let mine = waiters.filter(|waiter| waiter.session == session);
             mine.map(|waiter| waiter.position).max()

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use conclave_client::clock;
 use conclave_protocol::Instant;
-use conclave_protocol::lock::{LockState, Mode as LockMode, Watch};
+use conclave_protocol::lock::{Action, LockState, Mode as LockMode, Watch};
 use conclave_wire::api::v1;
 use conclave_wire::api::v1::cluster_server::{Cluster, ClusterServer};
 use conclave_wire::api::v1::locks_server::{Locks, LocksServer};
@@ -20,13 +20,15 @@ use tonic::service::Routes;
 use tonic::{Code, Extensions, Request, Response, Status};
 
 use super::App;
+use super::admit::Caller;
 use super::answer::Answer;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::locks::{ID_MAX, LIST_USUAL, caller, check_slots, principal};
+use super::locks::{ID_MAX, LIST_USUAL, cause, check_slots};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
+use super::revoke::session;
 use super::status::{NodeStatus, SESSIONS_MAX};
 use super::views::{Merged, ModeText};
 use super::watch::{Told, Watching};
@@ -49,6 +51,7 @@ impl From<Failure> for Status {
         let code = match failure.status() {
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Code::InvalidArgument,
             StatusCode::FORBIDDEN => Code::PermissionDenied,
+            StatusCode::UNAUTHORIZED => Code::Unauthenticated,
             StatusCode::CONFLICT => Code::Aborted,
             StatusCode::GONE | StatusCode::NOT_FOUND => Code::NotFound,
             StatusCode::TOO_MANY_REQUESTS => Code::ResourceExhausted,
@@ -89,9 +92,10 @@ impl Service {
     fn begin(&self, request: Request<v1::AcquireRequest>) -> Result<Attempt, Failure> {
         let extensions = request.extensions();
         let arrived = arrived(extensions);
+        let caller = Caller::of(extensions)?;
         let remote = extensions.get::<SocketAddr>().map(ToString::to_string);
         let traceparent = request.metadata().get("traceparent");
-        let caller = caller(traceparent.map(MetadataValue::as_bytes));
+        let cause = cause(traceparent.map(MetadataValue::as_bytes));
         let body = request.into_inner();
         let name = check(body.name, self.0.config.limits.name_bytes)?;
         if let Some(id) = &body.id
@@ -111,9 +115,9 @@ impl Service {
             id: body.id,
             owner: body.owner.or(remote).unwrap_or_default(),
             note: body.note,
-            caller,
+            cause,
         };
-        self.0.begin(arrived, principal(), wish)
+        self.0.begin(arrived, &caller, wish)
     }
 }
 
@@ -164,7 +168,10 @@ impl Locks for Service {
     ) -> Result<Response<v1::Acquired>, Status> {
         let app = &self.0;
         let arrived = arrived(request.extensions());
-        let kept = app.keep(arrived, principal(), &request.get_ref().handle);
+        let kept = async {
+            let caller = Caller::of(request.extensions())?;
+            app.keep(arrived, &caller, &request.get_ref().handle).await
+        };
         let kept = kept.await.map_err(|failure| refuse(app, failure))?;
         let acquired = acquired(&kept).ok_or_else(|| refuse(app, Failure::Lost))?;
         app.meters.answered("kept");
@@ -175,7 +182,10 @@ impl Locks for Service {
         &self,
         request: Request<v1::ReleaseRequest>,
     ) -> Result<Response<v1::Released>, Status> {
-        let released = self.0.release(principal(), &request.get_ref().handle);
+        let released = async {
+            let caller = Caller::of(request.extensions())?;
+            self.0.release(&caller, &request.get_ref().handle).await
+        };
         released.await.map_err(|failure| refuse(&self.0, failure))?;
         self.0.meters.answered("released");
         Ok(Response::new(v1::Released {}))
@@ -184,8 +194,10 @@ impl Locks for Service {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::Lock>, Status> {
         let app = &self.0;
         let whole = async {
+            let caller = Caller::of(request.extensions())?;
             let name = check(request.into_inner().name, app.config.limits.name_bytes)?;
-            app.whole_lock(&name).await
+            app.permit(&caller, Action::Read, &name)?;
+            app.whole_lock(&name, &caller).await
         };
         let whole = whole.await.map_err(|failure| refuse(app, failure))?;
         let mut lock = lock(whole.what);
@@ -198,6 +210,7 @@ impl Locks for Service {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Watches>, Status> {
         let app = &self.0;
+        let caller = Caller::of(request.extensions());
         let what = match request.into_inner().what {
             Some(v1::watch_request::What::Name(name)) => {
                 check(name, app.config.limits.name_bytes).map(Watch::Name)
@@ -205,7 +218,7 @@ impl Locks for Service {
             Some(v1::watch_request::What::Prefix(prefix)) => Ok(Watch::Prefix(prefix.into())),
             None => Ok(Watch::Prefix([].into())),
         };
-        let watching = what.and_then(|what| app.watch(what));
+        let watching = what.and_then(|what| app.watch(what, &caller?));
         let watching = watching.map_err(|failure| refuse(app, failure))?;
         Ok(Response::new(Box::pin(watched(app.clone(), watching))))
     }
@@ -215,6 +228,7 @@ impl Locks for Service {
         request: Request<v1::ListRequest>,
     ) -> Result<Response<v1::ListResponse>, Status> {
         let app = &self.0;
+        let caller = Caller::of(request.extensions());
         let body = request.into_inner();
         let whole = async {
             let query = ListQuery {
@@ -222,7 +236,7 @@ impl Locks for Service {
                 after: body.after,
                 limit: limit(body.limit, LIST_USUAL, LOCKS_MAX)?,
             };
-            app.whole_locks(&query).await
+            app.whole_locks(&query, &caller?).await
         };
         let whole = whole.await.map_err(|failure| refuse(app, failure))?;
         Ok(Response::new(v1::ListResponse {
@@ -422,13 +436,14 @@ impl Cluster for Service {
         request: Request<v1::SessionsRequest>,
     ) -> Result<Response<v1::SessionsResponse>, Status> {
         let app = &self.0;
+        let caller = Caller::of(request.extensions());
         let body = request.into_inner();
         let page = async {
             let limit = limit(body.limit, LIST_USUAL, SESSIONS_MAX)?;
             let from = body.after.as_deref().map_or(Ok(0), str::parse);
             let problem = "after must be the next of a page".to_owned();
             let from = from.map_err(|_| Failure::BadRequest(problem))?;
-            app.local_sessions(from, limit).await
+            app.local_sessions(from, limit, &caller?).await
         };
         let page = page.await.map_err(|failure| refuse(app, failure))?;
         let sessions = page.sessions.into_iter().map(|session| v1::Session {
@@ -437,10 +452,38 @@ impl Cluster for Service {
             ttl_ms: session.ttl_ms,
             detached: session.detached,
             requests: u32::try_from(session.requests).unwrap_or(u32::MAX),
+            principal: session.principal,
+            revoked: session.revoked,
         });
         Ok(Response::new(v1::SessionsResponse {
             sessions: sessions.collect(),
             next: page.next.map(|next| next.to_string()),
+        }))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> Result<Response<v1::RevokeResponse>, Status> {
+        let app = &self.0;
+        let caller = Caller::of(request.extensions());
+        let body = request.into_inner();
+        let done = async {
+            let session = session(&body.session)?;
+            app.revoke(&caller?, session, body.force).await
+        };
+        let done = done.await.map_err(|failure| refuse(app, failure))?;
+        let nodes = done.nodes.into_iter().map(|one| v1::RevokedAt {
+            node: one.node,
+            outcome: one.outcome,
+            known: one.known,
+            grants: u32::try_from(one.grants).unwrap_or(u32::MAX),
+            left_ms: one.left_ms,
+            problem: one.problem,
+        });
+        Ok(Response::new(v1::RevokeResponse {
+            enough: done.enough,
+            nodes: nodes.collect(),
         }))
     }
 }

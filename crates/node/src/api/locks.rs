@@ -11,10 +11,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use conclave_client::clock;
-use conclave_client::trace::Caller;
+use conclave_client::trace::Caller as Cause;
 use conclave_protocol::Instant;
 use conclave_protocol::id::Name;
-use conclave_protocol::lock::{Mode, Watch};
+use conclave_protocol::lock::{Action, Mode, Watch};
 use futures_util::StreamExt;
 use futures_util::stream::{self, Stream};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::App;
+use super::admit::Caller;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
@@ -58,11 +59,6 @@ pub(crate) struct HandleBody {
     handle: String,
 }
 
-/// Whoever makes a request. One place decides; for now there is one principal for all.
-pub(crate) fn principal() -> &'static str {
-    "anonymous"
-}
-
 /// Everything under `/v1/locks/`.
 pub(crate) async fn locks(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let (parts, body) = request.into_parts();
@@ -74,7 +70,7 @@ pub(crate) async fn locks(State(app): State<Arc<App>>, request: Request<Body>) -
     let result = match call {
         Call::Acquire(name) => acquire(&app, &parts, body, name).await,
         Call::Keepalive => keepalive(&app, &parts, body).await,
-        Call::Release => release(&app, body).await,
+        Call::Release => release(&app, &parts, body).await,
         Call::Show(name) => show(&app, &parts, &name).await,
         Call::Watch(name) => watch_one(&app, &parts, name),
     };
@@ -98,11 +94,12 @@ async fn acquire(
     body: Body,
     name: Name,
 ) -> Result<Response, Failure> {
+    let caller = Caller::of(&parts.extensions)?;
     let body: AcquireBody = read(app, body, true).await?;
     let remote = parts.extensions.get::<SocketAddr>();
     let mut wish = wish(name, body, remote)?;
-    wish.caller = caller(parts.headers.get("traceparent").map(HeaderValue::as_bytes));
-    let attempt = app.begin(arrived(parts), principal(), wish)?;
+    wish.cause = cause(parts.headers.get("traceparent").map(HeaderValue::as_bytes));
+    let attempt = app.begin(arrived(parts), &caller, wish)?;
     let accepts = parts.headers.get_all(header::ACCEPT);
     let accepts = |kind: &str| {
         let mut all = accepts.iter().filter_map(|value| value.to_str().ok());
@@ -141,14 +138,14 @@ fn wish(name: Name, body: AcquireBody, remote: Option<&SocketAddr>) -> Result<Wi
         id: body.id,
         owner: owner.unwrap_or_default(),
         note: body.note.map(|note| note.0),
-        caller: Caller::default(),
+        cause: Cause::default(),
     })
 }
 
 /// What a caller is doing, as its header `traceparent` says.
-pub(crate) fn caller(header: Option<&[u8]>) -> Caller {
+pub(crate) fn cause(header: Option<&[u8]>) -> Cause {
     let text = header.and_then(|bytes| std::str::from_utf8(bytes).ok());
-    text.map_or_else(Caller::default, Caller::from_traceparent)
+    text.map_or_else(Cause::default, Cause::from_traceparent)
 }
 
 /// The most slots of a semaphore.
@@ -170,7 +167,8 @@ pub(crate) fn check_slots(slots: Option<u32>, mode: &Mode) -> Result<(), Failure
 
 async fn keepalive(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response, Failure> {
     let body: HandleBody = read(app, body, false).await?;
-    let answer = app.keep(arrived(parts), principal(), &body.handle).await?;
+    let caller = Caller::of(&parts.extensions)?;
+    let answer = app.keep(arrived(parts), &caller, &body.handle).await?;
     if answer.times(clock::now().mono).is_none() {
         return Err(Failure::Lost);
     }
@@ -178,9 +176,10 @@ async fn keepalive(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response
     Ok(json(StatusCode::OK, answer.into_body()))
 }
 
-async fn release(app: &Arc<App>, body: Body) -> Result<Response, Failure> {
+async fn release(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response, Failure> {
     let body: HandleBody = read(app, body, false).await?;
-    app.release(principal(), &body.handle).await?;
+    let caller = Caller::of(&parts.extensions)?;
+    app.release(&caller, &body.handle).await?;
     app.meters.answered("released");
     Ok(Json(serde_json::json!({ "released": true })).into_response())
 }
@@ -188,15 +187,18 @@ async fn release(app: &Arc<App>, body: Body) -> Result<Response, Failure> {
 async fn show(app: &Arc<App>, parts: &Parts, name: &Name) -> Result<Response, Failure> {
     let query = Query::read(parts)?;
     query.only(&["local"])?;
+    let caller = Caller::of(&parts.extensions)?;
+    app.permit(&caller, Action::Read, name)?;
     if query.is_local() {
         return Ok(Json(app.local_lock(name).await?).into_response());
     }
-    Ok(Json(app.whole_lock(name).await?).into_response())
+    Ok(Json(app.whole_lock(name, &caller).await?).into_response())
 }
 
 fn watch_one(app: &Arc<App>, parts: &Parts, name: Name) -> Result<Response, Failure> {
     Query::read(parts)?.only(&[])?;
-    let watching = app.watch(Watch::Name(name))?;
+    let caller = Caller::of(&parts.extensions)?;
+    let watching = app.watch(Watch::Name(name), &caller)?;
     Ok(watch::events(app.clone(), watching))
 }
 
@@ -208,6 +210,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) ->
 }
 
 async fn listed(app: &Arc<App>, parts: &Parts) -> Result<Response, Failure> {
+    let caller = Caller::of(&parts.extensions)?;
     let query = Query::read(parts)?;
     query.only(&["local", "prefix", "limit", "cursor"])?;
     let ask = ListQuery {
@@ -216,9 +219,9 @@ async fn listed(app: &Arc<App>, parts: &Parts) -> Result<Response, Failure> {
         limit: query.limit(LIST_USUAL, LOCKS_MAX)?,
     };
     if query.is_local() {
-        return Ok(Json(app.local_locks(&ask).await?).into_response());
+        return Ok(Json(app.local_locks(&ask, &caller).await?).into_response());
     }
-    Ok(Json(app.whole_locks(&ask).await?).into_response())
+    Ok(Json(app.whole_locks(&ask, &caller).await?).into_response())
 }
 
 /// Reads a JSON body of bounded size. An empty one is all defaults where that makes sense.

@@ -7,10 +7,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use conclave_client::semaphore::slot_names;
 use conclave_protocol::id::{Name, NodeId};
-use conclave_protocol::lock::{LockView, Reason};
+use conclave_protocol::lock::{Action, LockView, Reason};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::App;
+use super::admit::Caller;
 use super::errors::{Failure, InTheWay};
 use super::path::encode;
 use super::text::Text;
@@ -150,9 +151,14 @@ impl App {
     }
 
     /// A lock as all nodes see it.
-    pub(crate) async fn whole_lock(&self, name: &Name) -> Result<Whole<Merged>, Failure> {
+    pub(crate) async fn whole_lock(
+        &self,
+        name: &Name,
+        caller: &Caller,
+    ) -> Result<Whole<Merged>, Failure> {
         let path = format!("/v1/locks/{}?local=true", encode(name.bytes()));
-        let (own, others) = tokio::join!(self.local_lock(name), self.fetch.all::<Local>(&path));
+        let others = self.fetch.all::<Local>(&path, caller);
+        let (own, others) = tokio::join!(self.local_lock(name), others);
         let (answers, silent) = self.sort(own?, others);
         let (name, quiet) = (Text(name.bytes().to_vec()), quiet(&silent));
         let merged = merge(&self.config.quorums, name, &answers, &quiet);
@@ -160,14 +166,25 @@ impl App {
     }
 
     /// Who is in the way of a request, as far as can be told quickly.
-    pub(crate) async fn in_the_way(&self, name: &Name, position: Option<u32>) -> InTheWay {
-        let Ok(whole) = self.whole_lock(name).await else {
+    pub(crate) async fn in_the_way(
+        &self,
+        name: &Name,
+        caller: &Caller,
+        position: Option<u32>,
+    ) -> InTheWay {
+        let Ok(whole) = self.whole_lock(name, &Caller::itself()).await else {
             return InTheWay::default();
         };
         let before = whole.what.holders.len() + whole.what.waiters.len();
+        // Who it is, is told to those who may read it.
+        let reads = self.may(caller, Action::Read, name);
         InTheWay {
             position: position.unwrap_or(u32::try_from(before).unwrap_or(u32::MAX)),
-            holders: whole.what.holders,
+            holders: if reads {
+                whole.what.holders
+            } else {
+                Vec::new()
+            },
         }
     }
 
@@ -176,6 +193,7 @@ impl App {
         &self,
         name: &Name,
         slots: u32,
+        caller: &Caller,
         position: Option<u32>,
     ) -> InTheWay {
         let mut prefix = name.bytes().to_vec();
@@ -185,7 +203,7 @@ impl App {
             after: None,
             limit: LOCKS_MAX,
         };
-        let Ok(whole) = self.whole_locks(&query).await else {
+        let Ok(whole) = self.whole_locks(&query, caller).await else {
             return InTheWay::default();
         };
         let names = slot_names(name.bytes(), slots);
@@ -198,7 +216,11 @@ impl App {
     }
 
     /// Locks of this node in the order of their names.
-    pub(crate) async fn local_locks(&self, query: &ListQuery) -> Result<LocalPage, Failure> {
+    pub(crate) async fn local_locks(
+        &self,
+        query: &ListQuery,
+        caller: &Caller,
+    ) -> Result<LocalPage, Failure> {
         // The machine keeps no order: the smallest names of all pages are kept while reading.
         let mut best: BTreeMap<Name, LockView> = BTreeMap::new();
         let mut page = LocalPage::default();
@@ -214,7 +236,8 @@ impl App {
             };
             for (name, view) in some {
                 let after = query.after.as_deref();
-                if after.is_some_and(|after| name.bytes() <= after) {
+                let before = after.is_some_and(|after| name.bytes() <= after);
+                if before || !self.may(caller, Action::Read, &name) {
                     continue;
                 }
                 best.insert(name, view);
@@ -239,7 +262,11 @@ impl App {
     }
 
     /// Locks of all nodes in the order of their names.
-    pub(crate) async fn whole_locks(&self, query: &ListQuery) -> Result<Whole<Page>, Failure> {
+    pub(crate) async fn whole_locks(
+        &self,
+        query: &ListQuery,
+        caller: &Caller,
+    ) -> Result<Whole<Page>, Failure> {
         let mut path = format!(
             "/v1/locks?local=true&limit={}&prefix={}",
             query.limit,
@@ -249,8 +276,8 @@ impl App {
             path.push_str("&cursor=");
             path.push_str(&URL_SAFE_NO_PAD.encode(after));
         }
-        let own = self.local_locks(query);
-        let (own, others) = tokio::join!(own, self.fetch.all::<LocalPage>(&path));
+        let own = self.local_locks(query, caller);
+        let (own, others) = tokio::join!(own, self.fetch.all::<LocalPage>(&path, caller));
         let (answers, silent) = self.sort(own?, others);
         let quiet = quiet(&silent);
         let mut by_name: BTreeMap<Text, Vec<(NodeId, Local)>> = BTreeMap::new();

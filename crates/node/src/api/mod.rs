@@ -6,12 +6,14 @@
 //! | `gateway` | takes, renews and releases locks for thin clients |
 //! | `locks`, `path`, `text` | the same over HTTP with JSON |
 //! | `grpc` | the same over gRPC |
+//! | `admit`, `revoke` | who calls; sessions that an operator ends |
 //! | `answer`, `deliver` | true times; locks whose answer is not written are released |
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
 //! | `watch` | locks as they change, as server-sent events |
 //! | `status`, `openapi` | health, metrics, the cluster, the description of all this |
 //! | `server`, `caller` | connections and their limits, TLS, and who calls |
 
+mod admit;
 mod answer;
 mod caller;
 mod deliver;
@@ -23,6 +25,7 @@ mod locks;
 mod look;
 mod openapi;
 mod path;
+mod revoke;
 mod server;
 mod status;
 mod text;
@@ -37,12 +40,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderMap, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use conclave_client::driver::Driver;
-use conclave_client::secure::LOOK;
+use conclave_client::secure::{LOOK, Secret};
 use conclave_client::{Security, clock};
 use conclave_protocol::Instant;
+use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Config;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
@@ -50,8 +55,10 @@ use conclave_wire::handle::Key;
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch as signal};
 
+use crate::audit::Audit;
 use crate::meters::Meters;
 use crate::shard::Shard;
+use crate::who::Gate;
 
 /// What the API needs.
 #[derive(Debug)]
@@ -70,6 +77,10 @@ pub struct Context {
     pub process: u128,
     /// How much callers may take.
     pub limits: ApiLimits,
+    /// What is believed about callers.
+    pub gate: Arc<Gate>,
+    /// Where refusals are noted.
+    pub audit: Option<Audit>,
     /// How it shows who it is, and whom it believes.
     pub security: Security,
 }
@@ -173,6 +184,8 @@ pub(crate) struct App {
     watching: Arc<Semaphore>,
     stopping: signal::Receiver<bool>,
     fetch: fetch::Fetch,
+    gate: Arc<Gate>,
+    audit: Option<Audit>,
     security: Security,
 }
 
@@ -203,8 +216,14 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         .enable_all()
         .build()?;
     let entered = runtime.enter();
-    let owner = format!("gateway n{}", context.id);
-    let security = context.security;
+    let owner = format!("{}{}", views::GATEWAY, context.id);
+    let mut security = context.security;
+    if !context.gate.is_open() {
+        // Where callers must show who they are, so must gateways.
+        let node = NodeId(context.id.saturating_sub(1));
+        let shown = context.gate.key().credential_of(node);
+        security = security.with_bearer(Secret::new(shown));
+    }
     let driver = Driver::spawn_with(&context.cluster, &owner, security.clone())?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, stopping) = signal::channel(false);
@@ -223,6 +242,8 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         waiting: Arc::new(Semaphore::new(context.limits.waiters)),
         watching: Arc::new(Semaphore::new(context.limits.watchers)),
         stopping,
+        gate: context.gate,
+        audit: context.audit,
         security,
     });
     keep_fresh(&app);
@@ -267,7 +288,7 @@ fn keep_fresh(app: &Arc<App>) {
 
 /// The paths and their methods, as in the description.
 #[cfg(test)]
-pub(crate) const ROUTES: [(&str, &str); 15] = [
+pub(crate) const ROUTES: [(&str, &str); 16] = [
     ("GET", "/"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
@@ -283,6 +304,7 @@ pub(crate) const ROUTES: [(&str, &str); 15] = [
     ("POST", "/v1/locks/keepalive"),
     ("POST", "/v1/locks/release"),
     ("POST", "/v1/locks/{name}/acquire"),
+    ("POST", "/v1/sessions/{id}/revoke"),
 ];
 
 /// Says that there is nothing at a path, in the words of whoever asks.
@@ -304,6 +326,7 @@ fn router(app: &Arc<App>) -> Router {
         .route("/v1/openapi.json", get(openapi::openapi))
         .route("/v1/status", get(status::status))
         .route("/v1/sessions", get(status::sessions))
+        .route("/v1/sessions/{id}/revoke", post(revoke::revoke))
         .route("/v1/watch", get(watch::prefix))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", any(locks::locks))
@@ -312,4 +335,5 @@ fn router(app: &Arc<App>) -> Router {
         .fallback(nothing_here)
         .with_state(app.clone())
         .merge(grpc::router(app))
+        .layer(from_fn_with_state(app.clone(), admit::admit))
 }

@@ -1,6 +1,6 @@
 //! The paths of locks. Names are bytes: they are read from the raw path, where `/` may stand for
-//! itself or be written `%2F`. A verb is the last segment of a POST, and `watch` that of a GET; every
-//! other path is a name.
+//! itself or be written `%2F`. A verb is the last segment of a POST, and `watch` that of a GET;
+//! every other path is a name.
 //!
 //! | request | means |
 //! |---|---|

@@ -106,6 +106,7 @@ async fn connection(
     let greeted = Arc::new(AtomicBool::new(false));
     let wire = Wire::new(stream, deliveries.clone(), app.limits.head, greeted.clone());
     let service = TowerToHyperService::new(router);
+    let tokens = !app.gate.is_open();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         greeted.store(true, Ordering::Relaxed);
         let deliveries = deliveries.clone();
@@ -115,7 +116,7 @@ async fn connection(
         extensions.insert(deliveries.clone());
         extensions.insert(remote);
         extensions.insert(caller.identity());
-        let answer = match caller.refused(&request) {
+        let answer = match caller.refused(&request, tokens) {
             Some(refusal) => Err(refusal),
             None => Ok(service.call(request.map(Body::new))),
         };

@@ -11,6 +11,7 @@ use conclave_client::clock;
 use serde::{Deserialize, Serialize};
 
 use super::App;
+use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
 use super::look::Silent;
@@ -117,7 +118,9 @@ impl App {
     /// What all nodes say about themselves, by number, or why they do not.
     pub(crate) async fn all_status(&self) -> Vec<(u32, Result<NodeStatus, String>)> {
         let path = "/v1/status?local=true";
-        let (own, others) = tokio::join!(self.own_status(), self.fetch.all::<NodeStatus>(path));
+        let itself = Caller::itself();
+        let others = self.fetch.all::<NodeStatus>(path, &itself);
+        let (own, others) = tokio::join!(self.own_status(), others);
         let others = others
             .into_iter()
             .map(|(node, status)| (node.0 + 1, status));
@@ -223,6 +226,12 @@ pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Response {
 pub(crate) struct SessionJson {
     pub(crate) session: String,
     pub(crate) owner: String,
+    /// In whose name it asks; left out if nobody has to say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) principal: String,
+    /// Whether it was revoked: it is not renewed any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) revoked: bool,
     pub(crate) ttl_ms: u64,
     pub(crate) detached: bool,
     pub(crate) requests: usize,
@@ -249,15 +258,22 @@ impl App {
         &self,
         from: u32,
         limit: usize,
+        caller: &Caller,
     ) -> Result<SessionPage, Failure> {
-        let Report::Sessions(page, next) = self.inspect(Ask::Sessions { from, limit }).await?
-        else {
+        let ask = Ask::Sessions {
+            from,
+            limit,
+            reader: caller.reader().cloned(),
+        };
+        let Report::Sessions(page, next) = self.inspect(ask).await? else {
             return Ok(SessionPage::default());
         };
         let millis = |span: std::time::Duration| u64::try_from(span.as_millis());
         let sessions = page.iter().map(|session| SessionJson {
             session: format!("{:x}", session.session),
             owner: session.owner.to_string(),
+            principal: session.principal.to_string(),
+            revoked: session.revoked,
             ttl_ms: millis(session.ttl).unwrap_or(u64::MAX),
             detached: session.detached,
             requests: session.requests,
@@ -273,10 +289,15 @@ impl App {
 
     /// Sessions of all nodes: the first page of each, one line per session. To read more than
     /// that, ask each node for its own.
-    pub(crate) async fn whole_sessions(&self, limit: usize) -> Result<SessionPage, Failure> {
+    pub(crate) async fn whole_sessions(
+        &self,
+        limit: usize,
+        caller: &Caller,
+    ) -> Result<SessionPage, Failure> {
         let path = format!("/v1/sessions?local=true&limit={SESSIONS_MAX}");
-        let own = self.local_sessions(0, SESSIONS_MAX);
-        let (own, others) = tokio::join!(own, self.fetch.all::<SessionPage>(&path));
+        let own = self.local_sessions(0, SESSIONS_MAX, caller);
+        let others = self.fetch.all::<SessionPage>(&path, caller);
+        let (own, others) = tokio::join!(own, others);
         let mut all = std::collections::BTreeMap::new();
         let mut whole = SessionPage::default();
         let mut pages = vec![own?];
@@ -299,6 +320,7 @@ impl App {
                     seen.nodes.extend(session.nodes);
                     seen.requests = seen.requests.max(session.requests);
                     seen.age_ms = seen.age_ms.min(session.age_ms);
+                    seen.revoked |= session.revoked;
                 }
             }
         }
@@ -318,16 +340,18 @@ pub(crate) async fn sessions(State(app): State<Arc<App>>, request: Request<Body>
     let page = async {
         let query = Query::read(&parts)?;
         query.only(&["local", "limit", "cursor"])?;
+        let caller = Caller::of(&parts.extensions)?;
         let limit = query.limit(100, SESSIONS_MAX)?;
         if !query.is_local() {
-            return app.whole_sessions(limit).await;
+            return app.whole_sessions(limit, &caller).await;
         }
         let cursor = query.get("cursor").map_or(Some(0), |text| {
             let text = std::str::from_utf8(text).ok()?;
             text.parse().ok()
         });
         let problem = || Failure::BadRequest("cursor must be the next of a page".to_owned());
-        app.local_sessions(cursor.ok_or_else(problem)?, limit).await
+        let cursor = cursor.ok_or_else(problem)?;
+        app.local_sessions(cursor, limit, &caller).await
     };
     match page.await {
         Ok(page) => Json(page).into_response(),
@@ -353,6 +377,7 @@ POST /v1/locks/release          release it: {\"handle\"}
 GET  /v1/locks/{name}           who holds it, who waits
 GET  /v1/locks?prefix=          which locks there are
 GET  /v1/sessions               whose sessions there are
+POST /v1/sessions/{id}/revoke   end one: renewed no more; ?force=true frees at once
 GET  /v1/status                 this node and the others
 GET  /v1/cluster                the configuration, for smart clients
 GET  /v1/openapi.json           all of this for programs

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::text::Text;
 use super::why::{Cause, Gathered, Reasoned};
 
+/// How the labels of gateways begin.
+pub(crate) const GATEWAY: &str = "gateway n";
 /// The most requests of one lock that a node tells.
 pub(crate) const ENTRIES_MAX: usize = 1000;
 
@@ -225,6 +227,7 @@ pub(crate) struct Merged {
 #[derive(Default)]
 struct Known {
     entry: Option<Entry>,
+    owner: String,
     granted: Vec<NodeId>,
     token: Option<u64>,
     position: usize,
@@ -246,6 +249,10 @@ impl Known {
         self.expires_ms = least(self.expires_ms, entry.expires_ms);
         self.causes
             .extend(entry.why.clone().map(|cause| (node, place, cause)));
+        // Where a gateway asked on behalf of a handle, the node knows the gateway alone.
+        if self.owner.is_empty() || self.owner.starts_with(GATEWAY) {
+            self.owner.clone_from(&entry.owner);
+        }
         match &mut self.entry {
             // Whoever has the holder's own words is believed.
             Some(seen) if seen.note.is_some() || entry.note.is_none() => {}
@@ -296,7 +303,7 @@ pub(crate) fn merge(
                 mode: entry.mode,
                 token: request.token,
                 group: entry.group,
-                owner: entry.owner,
+                owner: request.owner,
                 note: entry.note,
                 session: entry.session,
                 by_handle: entry.bond != "attached",
@@ -309,7 +316,7 @@ pub(crate) fn merge(
         } else {
             merged.waiters.push(Waiter {
                 mode: entry.mode,
-                owner: entry.owner,
+                owner: request.owner,
                 session: entry.session,
                 asked_us: entry.asked_us,
                 position: u32::try_from(request.position).unwrap_or(u32::MAX),
@@ -415,6 +422,20 @@ pub(super) mod tests {
         // One grant of three, and nobody is silent: it is not inside.
         let all = merged(&answers, &[]);
         assert_eq!((all.holders.len(), all.waiters.len()), (0, 1));
+    }
+
+    #[test]
+    fn the_owner_of_a_handle_is_not_its_gateway() {
+        let mut moved = entry(1000, 3, Some(9));
+        moved.owner = "gateway n2".into();
+        moved.note = Some(Text(b"hello".to_vec()));
+        let answers = [
+            (NodeId(0), local(vec![entry(1000, 5, Some(9))])),
+            (NodeId(1), local(vec![moved])),
+        ];
+        let all = merged(&answers, &[]);
+        assert_eq!(all.holders[0].owner, "owner 1000");
+        assert_eq!(all.holders[0].note, Some(Text(b"hello".to_vec())));
     }
 
     #[test]

@@ -13,12 +13,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, header};
 use axum::response::Response;
 use conclave_client::driver::{Job, Work};
-use conclave_protocol::lock::{ClientEvent, Ended, Holder, LockState, Watch};
+use conclave_protocol::id::Name;
+use conclave_protocol::lock::{Action, ClientEvent, Ended, Holder, LockState, Watch};
 use futures_util::stream;
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
+use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
 use super::text::Text;
@@ -45,13 +47,19 @@ pub(crate) enum Told {
 pub(crate) struct Watching {
     job: Job,
     stopping: tokio::sync::watch::Receiver<bool>,
+    app: Arc<App>,
+    caller: Caller,
     /// Its place among all watches of this gateway.
     _place: OwnedSemaphorePermit,
 }
 
 impl App {
     /// Begins a watch.
-    pub(crate) fn watch(&self, what: Watch) -> Result<Watching, Failure> {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        what: Watch,
+        caller: &Caller,
+    ) -> Result<Watching, Failure> {
         if *self.stopping.borrow() {
             return Err(Failure::NotReady("stopping".to_owned()));
         }
@@ -60,11 +68,15 @@ impl App {
             let problem = format!("a prefix has at most {max} bytes");
             return Err(Failure::BadRequest(problem));
         }
+        // A prefix is watched by whoever may read all names below it.
+        self.permit(caller, Action::Read, &Name::new(what.bytes()))?;
         let place = self.watching.clone().try_acquire_owned();
         let place = place.map_err(|_| Failure::TooManyWatchers)?;
         Ok(Watching {
             job: self.driver.begin(Work::Watch(what)),
             stopping: self.stopping.clone(),
+            app: self.clone(),
+            caller: caller.clone(),
             _place: place,
         })
     }
@@ -81,7 +93,11 @@ impl Watching {
                 () = tokio::time::sleep(STILL_HERE) => return Told::Still,
             };
             match event {
-                Some(ClientEvent::Seen(_, state)) => return Told::State(*state),
+                Some(ClientEvent::Seen(_, state)) => {
+                    // The rules may have changed since it began.
+                    let still = self.app.permit(&self.caller, Action::Read, &state.name);
+                    return still.map_or_else(Told::Over, |()| Told::State(*state));
+                }
                 Some(ClientEvent::Synced(_, partial)) => return Told::Synced(partial),
                 Some(ClientEvent::Ended(_, Ended::Refused(why))) => {
                     return Told::Over(Failure::Refused(why));
@@ -104,7 +120,8 @@ fn begin_prefix(app: &Arc<App>, parts: &Parts) -> Result<Response, Failure> {
     let query = Query::read(parts)?;
     query.only(&["prefix"])?;
     let prefix = query.get("prefix").unwrap_or_default();
-    let watching = app.watch(Watch::Prefix(prefix.into()))?;
+    let caller = Caller::of(&parts.extensions)?;
+    let watching = app.watch(Watch::Prefix(prefix.into()), &caller)?;
     Ok(events(app.clone(), watching))
 }
 

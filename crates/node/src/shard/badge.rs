@@ -1,20 +1,12 @@
 //! Who is at the other end of a connection: what its certificate says, and what it claims.
 
 use conclave_client::secure::Identity;
-use conclave_protocol::id::NodeId;
-use conclave_wire::greeting::{Greeting, Rejection, Role};
+use conclave_protocol::lock::Who;
+use conclave_wire::greeting::{Credential, Greeting, Rejection, Role};
 
 use super::conn::Way;
 use super::run::Loop;
-
-/// Who is at the other end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Who {
-    /// In whose name it asks.
-    pub(super) principal: String,
-    /// Whether it is another node, which asks in the name of its own callers.
-    pub(super) gateway: bool,
-}
+use crate::who::{Gate, node_principal};
 
 /// What the other end has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +24,8 @@ pub(super) enum Badge {
 
 impl Loop {
     /// Who has greeted on this connection, or why it is refused.
-    pub(super) fn who(&mut self, id: u64, greeting: &Greeting) -> Result<Who, Rejection> {
+    /// None if nobody has to say.
+    pub(super) fn who(&mut self, id: u64, greeting: &Greeting) -> Result<Option<Who>, Rejection> {
         let cluster = &self.door.cluster;
         let badge = match self.conns.get_mut(id).map(|conn| conn.way()) {
             None | Some(Way::Plain) => Badge::Open,
@@ -45,56 +38,79 @@ impl Loop {
                 }
             },
         };
-        decide(&badge, greeting.role)
+        decide(&badge, greeting, &self.gate)
     }
 }
 
-/// Who it is, from what it has shown and what it says of itself.
-fn decide(badge: &Badge, role: Role) -> Result<Who, Rejection> {
+/// Who it is, from what it has shown and what it says of itself. Whoever claims to be a node must
+/// show that it is this very node.
+fn decide(badge: &Badge, greeting: &Greeting, gate: &Gate) -> Result<Option<Who>, Rejection> {
     let refuse = |why: &str| {
         Err(Rejection::Identity {
             why: why.to_owned(),
         })
     };
-    match (badge, role) {
-        (Badge::Open, _) => Ok(Who {
-            principal: "anonymous".to_owned(),
-            gateway: matches!(role, Role::Node(_)),
-        }),
-        (Badge::Plain, _) => refuse("the node speaks TLS; give --ca, and --cert and --key"),
-        (Badge::None, _) => refuse("no certificate was shown; give --cert and --key"),
-        (Badge::Shown(Err(why)), _) => refuse(why),
-        (Badge::Shown(Ok(Identity::Node(shown))), Role::Node(claimed))
-            if NodeId(shown.wrapping_sub(1)) != claimed =>
-        {
-            let claimed = claimed.0.saturating_add(1);
-            refuse(&format!(
-                "the certificate is that of node/{shown}, not of node/{claimed}"
-            ))
+    let credential = greeting.credential.as_ref().map(Credential::bytes);
+    let (role, tokens) = (greeting.role, !gate.is_open());
+    let who = match badge {
+        Badge::Open => gate.who(None, credential)?,
+        Badge::Plain => return refuse("the node speaks TLS; give --ca, and --cert and --key"),
+        // A token does instead of a certificate, where tokens are known.
+        Badge::None if tokens && credential.is_some() => gate.who(None, credential)?,
+        Badge::None if tokens => {
+            return refuse("nothing was shown; give --cert and --key, or --bearer-file");
         }
-        (Badge::Shown(Ok(client @ Identity::Client(_))), Role::Node(claimed)) => {
-            let claimed = claimed.0.saturating_add(1);
-            refuse(&format!(
-                "the certificate is that of {client}, not of node/{claimed}"
-            ))
+        Badge::None => return refuse("no certificate was shown; give --cert and --key"),
+        Badge::Shown(Err(why)) => return refuse(why),
+        Badge::Shown(Ok(identity)) => {
+            if let Role::Node(claimed) = role {
+                let claimed = claimed.0.saturating_add(1);
+                if *identity != Identity::Node(claimed) {
+                    return refuse(&format!(
+                        "the certificate is that of {identity}, not of node/{claimed}"
+                    ));
+                }
+            }
+            gate.who(Some(identity), credential)?
         }
-        (Badge::Shown(Ok(node @ Identity::Node(_))), _) => Ok(Who {
-            principal: node.to_string(),
-            gateway: true,
-        }),
-        (Badge::Shown(Ok(Identity::Client(name))), Role::Client) => Ok(Who {
-            principal: name.clone(),
-            gateway: false,
-        }),
+    };
+    match (role, &who) {
+        (Role::Node(node), Some(who)) if who.principal != node_principal(node.0 + 1) => {
+            Err(Rejection::Credential)
+        }
+        _ => Ok(who),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use conclave_protocol::id::NodeId;
+    use conclave_wire::handle::Key;
+
     use super::*;
 
+    fn greeting(role: Role, credential: Option<&str>) -> Greeting {
+        Greeting {
+            version: 1,
+            role,
+            target: NodeId(0),
+            process: 0,
+            digest: [0; 16],
+            facts: conclave_wire::cluster::Facts::new(),
+            credential: credential.and_then(|shown| Credential::new(shown.as_bytes())),
+        }
+    }
+
+    fn gate() -> Gate {
+        Gate::open(Key::new(b"the secret of a cluster"))
+    }
+
+    fn asks(badge: &Badge, role: Role) -> Result<Option<Who>, Rejection> {
+        decide(badge, &greeting(role, None), &gate())
+    }
+
     fn refused(badge: &Badge, role: Role) -> String {
-        match decide(badge, role) {
+        match asks(badge, role) {
             Err(Rejection::Identity { why }) => why,
             other => panic!("{other:?}"),
         }
@@ -106,26 +122,47 @@ mod tests {
         let client = Badge::Shown(Ok(Identity::Client("ci".to_owned())));
         let second = Role::Node(NodeId(1));
         let third = Role::Node(NodeId(2));
-        assert!(decide(&node, second).unwrap().gateway);
+        assert!(asks(&node, second).unwrap().unwrap().gateway);
         assert!(refused(&node, third).contains("node/2, not of node/3"));
         assert!(refused(&client, third).contains("client/ci, not of node/3"));
-        let gateway = decide(&node, Role::Client).unwrap();
-        assert_eq!(
-            (gateway.principal.as_str(), gateway.gateway),
-            ("node/2", true)
-        );
-        let ci = decide(&client, Role::Client).unwrap();
-        assert_eq!((ci.principal.as_str(), ci.gateway), ("ci", false));
+        let gateway = asks(&node, Role::Client).unwrap().unwrap();
+        assert_eq!((&*gateway.principal, gateway.gateway), ("node/2", true));
+        let ci = asks(&client, Role::Client).unwrap().unwrap();
+        assert_eq!((&*ci.principal, ci.gateway), ("ci", false));
     }
 
     #[test]
     fn without_a_certificate_nobody_comes_in_where_tls_is_spoken() {
         for role in [Role::Client, Role::Node(NodeId(0))] {
-            assert!(decide(&Badge::Open, role).is_ok());
+            assert_eq!(asks(&Badge::Open, role), Ok(None));
             assert!(refused(&Badge::Plain, role).contains("speaks TLS"));
             assert!(refused(&Badge::None, role).contains("no certificate"));
             let stranger = Badge::Shown(Err("of another cluster".to_owned()));
             assert!(refused(&stranger, role).contains("another cluster"));
+        }
+    }
+
+    #[test]
+    fn a_token_does_instead_of_a_certificate_and_does_not_make_a_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.toml");
+        let hash = crate::access::hash_of("t0ken");
+        let text = format!("[[token]]\nprincipal = \"ci\"\nsha256 = \"{hash}\"\n");
+        std::fs::write(&path, text).unwrap();
+        let key = Key::new(b"the secret of a cluster");
+        let gate = Gate::of_file(&path, key.clone()).unwrap();
+        for badge in [Badge::Open, Badge::None] {
+            let ask = |role, shown| decide(&badge, &greeting(role, shown), &gate);
+            let ci = ask(Role::Client, Some("t0ken")).unwrap().unwrap();
+            assert_eq!((&*ci.principal, ci.gateway), ("ci", false));
+            assert!(ask(Role::Client, None).is_err());
+            assert_eq!(ask(Role::Client, Some("x")), Err(Rejection::Credential));
+            let node = Role::Node(NodeId(1));
+            assert_eq!(ask(node, Some("t0ken")), Err(Rejection::Credential));
+            let proof = key.credential_of(NodeId(1));
+            assert!(ask(node, Some(&proof)).unwrap().unwrap().gateway);
+            let other = key.credential_of(NodeId(2));
+            assert_eq!(ask(node, Some(&other)), Err(Rejection::Credential));
         }
     }
 }

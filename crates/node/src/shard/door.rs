@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use conclave_client::secure::{NO_TLS_ALERT, Port, is_client_hello};
 use conclave_protocol::Instant;
-use conclave_protocol::id::NodeId;
+use conclave_protocol::id::{LinkId, NodeId};
+use conclave_protocol::lock::NodeInput;
 use conclave_wire::cluster::{Facts, differences};
 use conclave_wire::greeting::{
-    Greeting, Rejection, Reply, Role, VERSION, decode_greeting, encode_reply,
+    Credential, Greeting, Rejection, Reply, Role, VERSION, decode_greeting, encode_reply,
 };
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
@@ -18,6 +19,7 @@ use mio::{Interest, Registry};
 use super::conn::{Stage, Way};
 use super::read::End;
 use super::run::{LISTENER, Loop};
+use crate::who::Gate;
 
 /// At most this many connections are accepted per round.
 const ACCEPT_ROUND: usize = 64;
@@ -36,6 +38,8 @@ pub(super) struct Door {
     pub(super) nodes: usize,
     pub(super) digest: [u8; 16],
     pub(super) facts: Facts,
+    /// What shows other nodes that this is one, where they want to know.
+    credential: Option<Credential>,
     listener: Option<TcpListener>,
     /// Connections that were accepted before the loop began.
     early: Vec<std::net::TcpStream>,
@@ -51,7 +55,10 @@ impl Door {
         process: u128,
         cluster: &conclave_wire::Cluster,
         early: Vec<std::net::TcpStream>,
+        gate: &Gate,
     ) -> Self {
+        let shown = gate.key().credential_of(id);
+        let credential = Credential::new(shown.as_bytes()).filter(|_| !gate.is_open());
         Self {
             id,
             process,
@@ -59,6 +66,7 @@ impl Door {
             nodes: cluster.nodes.len(),
             digest: cluster.digest(),
             facts: cluster.facts(),
+            credential,
             listener: None,
             early,
             rings: false,
@@ -107,6 +115,7 @@ impl Door {
             process: self.process,
             digest: self.digest,
             facts: self.facts.clone(),
+            credential: self.credential.clone(),
         }
     }
 
@@ -257,8 +266,9 @@ impl Loop {
         let full = client && self.conns.clients() >= self.config.limits.clients;
         let judged = self.door.judge(greeting);
         // Who is not believed learns nothing but that.
-        let refusal = match self.who(id, greeting) {
-            Err(refusal) => Some(refusal),
+        let who = self.who(id, greeting);
+        let refusal = match &who {
+            Err(refusal) => Some(refusal.clone()),
             Ok(_) => judged.or_else(|| full.then_some(Rejection::Full)),
         };
         let reply = Reply {
@@ -277,6 +287,9 @@ impl Loop {
             Role::Client => {
                 self.conns.set_stage(id, Stage::Client { known: false });
                 self.conns.watch(id, now);
+                if let Ok(Some(who)) = who {
+                    self.step(NodeInput::Opened(LinkId(id), who));
+                }
             }
             Role::Node(node) => {
                 self.conns.set_stage(id, Stage::Node(node));
@@ -297,6 +310,7 @@ impl Loop {
             Rejection::Twin { .. } => "twin",
             Rejection::Config { .. } => "config",
             Rejection::Full => "full",
+            Rejection::Credential => "credential",
             Rejection::Identity { .. } => "identity",
         });
         // At its start a node looks whether it is its own twin, perhaps through a proxy.
@@ -316,6 +330,11 @@ impl Loop {
                 %differ,
                 "connection refused"
             );
+        }
+        if let (Rejection::Credential, Some(audit)) = (refusal, &self.audit) {
+            let from = self.conns.address(id).map(|address| address.to_string());
+            let from = from.unwrap_or_default();
+            audit.audit().refused("", None, "unauthenticated", &from);
         }
         // The old connection may be that of a process that is gone without a word (its machine
         // lost power): if so the next attempt succeeds, if not both sides are told again.

@@ -1,9 +1,10 @@
 //! What the shard tells people and metrics about itself.
 
+use conclave_protocol::lock::{Action, NodeInput};
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::run::Loop;
-use super::{LABELS_MAX, Query, Report};
+use super::{LABELS_MAX, Query, Report, Revocation, Revoke};
 
 impl Loop {
     pub(super) fn look(&self, query: &Query) -> Report {
@@ -23,9 +24,15 @@ impl Loop {
                 let (page, next) = self.node.locks_from(prefix, *from, *limit);
                 Report::Locks(page, next)
             }
-            Query::Sessions { from, limit } => {
+            Query::Sessions {
+                from,
+                limit,
+                reader,
+            } => {
                 let now = self.now().mono;
-                let (page, next) = self.node.sessions_from(*from, *limit, now);
+                let (page, next) = self
+                    .node
+                    .sessions_from(*from, *limit, now, reader.as_deref());
                 Report::Sessions(page, next)
             }
             Query::Reasons(name) => {
@@ -41,6 +48,32 @@ impl Loop {
                 let label = |(session, request)| self.node.label(session, request);
                 Report::Labels(of.copied().map(label).collect())
             }
+        }
+    }
+
+    /// Renews a session no more, if whoever says so may say it.
+    pub(super) fn revoke(&mut self, revoke: Revoke) -> Revocation {
+        let Revoke { session, by, force } = revoke;
+        let known = self.node.may_administer(&by, session);
+        // What is not known here may still come; it is refused where they may administer.
+        let some = || self.gate.rules().may_any(&by, Action::Administer);
+        if !known.unwrap_or_else(some) {
+            self.meters.refused("not_permitted");
+            if let Some(audit) = &self.audit {
+                audit.audit().refused(&by, None, "not_permitted", "revoke");
+            }
+            return Revocation::NotPermitted;
+        }
+        if let Some(audit) = &self.audit {
+            audit.audit().revoked(session, &by, force, known.is_some());
+        }
+        self.step(NodeInput::Revoke { session, by, force });
+        let now = self.now().mono;
+        let (grants, left) = self.node.grants_of(session, now).unwrap_or_default();
+        Revocation::Revoked {
+            known: known.is_some(),
+            grants,
+            left,
         }
     }
 

@@ -10,6 +10,8 @@ use super::run::Loop;
 
 /// At most this much is read from one connection per round, so that all get their turn.
 const READ_ROUND: usize = 256 * 1024;
+/// So many reads from one connection per round at the most: records of TLS may bring nothing.
+const READS_ROUND: usize = 8;
 /// How much is read at once.
 pub(super) const READ_CHUNK: usize = 64 * 1024;
 /// More than what is skipped, the longest frame and one read.
@@ -20,7 +22,7 @@ impl Loop {
     pub(super) fn read(&mut self, id: u64) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut sealed = std::mem::take(&mut self.sealed);
-        let mut total = 0;
+        let (mut total, mut reads) = (0, 0);
         let end = loop {
             let Some(conn) = self.conns.get_mut(id) else {
                 break None;
@@ -45,10 +47,11 @@ impl Loop {
                 self.conns.mark_dirty(id);
             }
             total += bytes;
+            reads += 1;
             if let Err(end) = self.digest_with_rest(id, &scratch[..bytes]) {
                 break Some(end);
             }
-            if total >= READ_ROUND || !self.may_read() {
+            if total >= READ_ROUND || reads >= READS_ROUND || !self.may_read() {
                 break None;
             }
         };

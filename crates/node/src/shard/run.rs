@@ -28,9 +28,11 @@ use super::quiet::Quiet;
 use super::read::READ_CHUNK;
 use super::{Command, Inner, speak};
 use crate::NodeError;
+use crate::audit::Auditor;
 use crate::history::History;
 use crate::journal::Journal;
 use crate::meters::Meters;
+use crate::who::Gate;
 
 pub(super) const WAKER: Token = Token(usize::MAX);
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
@@ -85,6 +87,8 @@ pub(super) struct Loop {
     out: NodeEffects,
     pub(super) journal: Journal,
     history: Option<History>,
+    pub(super) audit: Option<Auditor>,
+    pub(super) gate: Arc<Gate>,
     written: u64,
     synced: u64,
     pub(super) parked: VecDeque<(u64, Envelope<To, Message>)>,
@@ -117,6 +121,8 @@ pub(super) struct Parts {
     pub(super) inner: Arc<Inner>,
     pub(super) journal: Journal,
     pub(super) history: Option<History>,
+    pub(super) audit: Option<Auditor>,
+    pub(super) gate: Arc<Gate>,
     pub(super) security: Security,
 }
 
@@ -154,6 +160,8 @@ impl Loop {
             out,
             journal: parts.journal,
             history: parts.history,
+            audit: parts.audit,
+            gate: parts.gate,
             written: 0,
             synced: 0,
             parked: VecDeque::new(),
@@ -170,6 +178,8 @@ impl Loop {
             history.start(now.mono, it.node.incarnation());
         }
         it.apply(now);
+        let rules = it.gate.rules();
+        it.handle(NodeInput::Access(rules));
         it.started = it.written == 0;
         Ok(it)
     }
@@ -331,6 +341,12 @@ impl Loop {
                 Command::Stop(grace) => self.begin_stop(grace),
                 Command::Kill => self.leaving = Leaving::Killed,
                 Command::Expire(session) => self.step(NodeInput::Expire(session)),
+                Command::Access(access) => self.handle(NodeInput::Access(access)),
+                Command::Revoke(revoke, answer) => {
+                    let told = self.revoke(revoke);
+                    // Whoever asked may have gone.
+                    let _ = answer.send(told);
+                }
                 Command::Resolved(node, found) => self.resolved(node, found),
             }
         }
@@ -493,6 +509,9 @@ impl Loop {
             history.event(now.mono, event);
         }
         speak::event(self.id, event);
+        if let Some(audit) = &mut self.audit {
+            audit.event(event, &self.node);
+        }
         if trace::on() {
             self.grants.told(now, event);
         }
@@ -510,7 +529,10 @@ impl Loop {
                 "this node has lost its disk and too few others can tell what it may have \
                  granted; start them, or start this one with --init if its locks may be forgotten"
             ),
-            NodeEvent::Refused(_) | NodeEvent::Ended { .. } | NodeEvent::Entered { .. } => {}
+            NodeEvent::Refused(_)
+            | NodeEvent::Ended { .. }
+            | NodeEvent::Entered { .. }
+            | NodeEvent::Barred { .. } => {}
         }
     }
 

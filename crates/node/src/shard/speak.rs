@@ -55,6 +55,15 @@ pub(super) fn event(node: NodeId, event: &NodeEvent) {
             tell!(node, ask, grant = grant.0, why = outcome(*why), "ended");
         }
         NodeEvent::Refused(why) => debug!(%node, %why, "refused"),
+        NodeEvent::Barred {
+            principal,
+            session,
+            name,
+            why,
+        } => {
+            let lock = name.as_ref().map(|name| shown(name).to_string());
+            debug!(%node, %principal, session = %short(*session), lock, %why, "barred");
+        }
         NodeEvent::Close(_) | NodeEvent::Serving | NodeEvent::CannotRecover => {}
     }
 }

@@ -1,6 +1,9 @@
 //! Each mistake has its status and its code.
 
+use std::sync::Arc;
+
 use conclave_node::api::{self, ApiLimits, Context};
+use conclave_node::who::Gate;
 use conclave_wire::handle::Key;
 use serde_json::{Value, json};
 
@@ -128,6 +131,8 @@ fn only_the_handles_of_this_cluster_are_taken() {
         meters: node.meters().clone(),
         process: 1,
         limits: ApiLimits::default(),
+        gate: Arc::new(Gate::open(Key::new(b"another secret"))),
+        audit: None,
         security: conclave_client::Security::default(),
     };
     let other = api::spawn(other, listener).unwrap();

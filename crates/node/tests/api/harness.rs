@@ -56,6 +56,7 @@ impl Nodes {
                 max_inside: None,
                 max_bypass: None,
                 protocol: Some(ProtocolText::Serial),
+                choice: None,
             }],
             nodes: listed.collect(),
         };
@@ -71,6 +72,8 @@ impl Nodes {
                 peer,
                 api,
                 history: None,
+                access: None,
+                audit: None,
                 security: conclave_client::Security::default(),
             };
             Some(Node::start(options).unwrap())

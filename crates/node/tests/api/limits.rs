@@ -1,8 +1,10 @@
 //! Each limit is reached and refuses by its name.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use conclave_node::api::{self, ApiHandle, ApiLimits, Context};
+use conclave_node::who::Gate;
 use serde_json::json;
 
 use super::harness::{Answer, LONG_TTL, Nodes, call, connect, send, until};
@@ -18,6 +20,8 @@ fn narrow(nodes: &Nodes, limits: ApiLimits) -> ApiHandle {
         meters: node.meters().clone(),
         process: 7,
         limits,
+        gate: Arc::new(Gate::open(nodes.key.clone())),
+        audit: None,
         security: conclave_client::Security::default(),
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

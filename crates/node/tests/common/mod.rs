@@ -75,6 +75,8 @@ impl Plan {
             peer,
             api,
             history: None,
+            access: None,
+            audit: None,
             security: conclave_client::Security::default(),
         }
     }
@@ -245,6 +247,7 @@ pub fn greeting(cluster: &Cluster, target: u32) -> Greeting {
         process: 77,
         digest: cluster.digest(),
         facts: cluster.facts(),
+        credential: None,
     }
 }
 

@@ -68,6 +68,7 @@ pub fn grant(session: u128, request: u64, owner: &str) -> StoredGrant {
             ttl: Duration::from_millis(1500),
             detached: true,
             owner: owner.into(),
+            principal: Arc::default(),
         },
         client: ClientId(9),
         grant: GrantNo(request + 1),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::access::{Access, Who};
 use super::handle::Handle;
 use super::message::{Message, Refusal};
 use super::mode::{Ask, Mode};
@@ -39,6 +40,20 @@ pub enum NodeInput {
     Stop,
     /// End a session at once, as if it had expired.
     Expire(SessionId),
+    /// A client's connection is open, and this is who is at its other end. Of a connection that
+    /// this was never said about everything is believed.
+    Opened(LinkId, Who),
+    /// From now on these rules say who may do what. What is held stays held.
+    Access(Arc<Access>),
+    /// Renew a session no more, at an operator's word.
+    Revoke {
+        /// Which session.
+        session: SessionId,
+        /// Who said so: what the session asks for later is refused where they may administer.
+        by: Arc<str>,
+        /// Free its locks at once, while its holder may still believe to hold them.
+        force: bool,
+    },
 }
 
 /// What a node tells its driver and observers.
@@ -94,6 +109,17 @@ pub enum NodeEvent {
     CannotRecover,
     /// Something was refused.
     Refused(Refusal),
+    /// Somebody asked for what they may not.
+    Barred {
+        /// In whose name.
+        principal: Arc<str>,
+        /// The session.
+        session: SessionId,
+        /// The lock, if one was named.
+        name: Option<Name>,
+        /// Why.
+        why: Refusal,
+    },
 }
 
 /// Why a request ended at a node.
@@ -146,8 +172,8 @@ pub enum ClientInput {
     Watch(Key, Watch),
     /// Change what a held lock shows to others.
     Note(Key, Arc<[u8]>),
-    /// Renew a handle.
-    Keep(Key, Box<Handle>),
+    /// Renew a handle, in the name of this principal.
+    Keep(Key, Box<Handle>, Arc<str>),
     /// Release a handle; it ends with [`ClientEvent::Ended`] once every message is sent.
     Finish(Key, Box<Handle>),
     /// As [`ClientInput::Finish`], but of a session that its caller named it ends only this
@@ -174,6 +200,8 @@ pub struct Acquire {
     pub note: Option<Arc<[u8]>>,
     /// Who owns a detached session, if not this client; attached sessions are the client's own.
     pub owner: Option<Arc<str>>,
+    /// In whose name a gateway asks.
+    pub principal: Arc<str>,
 }
 
 impl Acquire {
@@ -188,6 +216,7 @@ impl Acquire {
             detach: None,
             note: None,
             owner: None,
+            principal: Arc::default(),
         }
     }
 }
@@ -311,6 +340,10 @@ pub struct SessionView {
     pub session: SessionId,
     /// Who owns it, for people.
     pub owner: Arc<str>,
+    /// In whose name it asks; empty if nobody has to say.
+    pub principal: Arc<str>,
+    /// Whether an operator revoked it: it is not renewed any more.
+    pub revoked: bool,
     /// Its TTL.
     pub ttl: Duration,
     /// Whether it is renewed by handles.
@@ -361,6 +394,8 @@ pub struct Reason {
 pub struct Label {
     /// Who owns its session.
     pub owner: Arc<str>,
+    /// In whose name it asks; empty if nobody has to say.
+    pub principal: Arc<str>,
     /// The holder's note.
     pub note: Option<Arc<[u8]>>,
 }

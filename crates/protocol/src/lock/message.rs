@@ -199,6 +199,9 @@ pub enum Message {
     },
     /// The node is about to stop: holders move elsewhere.
     Draining,
+    /// An operator ended a session: nothing of it is renewed at this node any more, and all its
+    /// requests here are lost or refused.
+    Revoked(SessionId),
     /// What a watch sees.
     Seen {
         /// Which watch.
@@ -287,6 +290,7 @@ kinds! {
     Dead "DEAD",
     Denied "DENIED",
     Draining "DRAINING",
+    Revoked "REVOKED",
     Recover "RECOVER",
     Recovered "RECOVERED",
     Alive "ALIVE",
@@ -320,6 +324,8 @@ pub struct SessionInfo {
     pub detached: bool,
     /// Who owns it, for people.
     pub owner: Arc<str>,
+    /// In whose name it asks. Only a gateway is believed; of others the node knows it already.
+    pub principal: Arc<str>,
 }
 
 /// A holder's notice that it is inside.
@@ -495,6 +501,12 @@ pub enum Refusal {
     /// A lock of the serial protocol was asked for a handle.
     #[error("locks of the serial protocol have no handles; use a connected client")]
     NoHandles,
+    /// The caller may not do this with a lock of this name, or speaks of another's session.
+    #[error("not permitted: the caller may not do this with a lock of this name")]
+    NotPermitted,
+    /// An operator revoked the session.
+    #[error("an operator revoked the session; begin anew if you still may")]
+    Revoked,
     /// The client or the node has as many watches as the node keeps.
     #[error("too many watches; end some first")]
     WatchLimit,

@@ -1,6 +1,7 @@
 //! Exclusive, shared and group locks on quorums: `Maekawa_M` in a form that survives cancels,
 //! expiry, reconnects, restarts and change of quorum, and `Maekawa_S` behind the same client.
 
+mod access;
 mod api;
 mod arbiter;
 mod canon;
@@ -19,6 +20,7 @@ mod serial;
 mod serial_tests;
 mod watch;
 
+pub use access::{ANYONE, Access, AccessError, Action, PRINCIPAL_MAX, RULES_MAX, Rule, Who};
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
     NodeEffects, NodeEvent, NodeHealth, NodeInput, Reason, SessionView, To, Why,

@@ -105,6 +105,8 @@ plants! {
         "A handle with an old grant number is accepted.",
     FinishedMark "finished-mark" "lock"
         "A node drops requests numbered below one that the session has finished.",
+    RevokeFreesEarly "revoke-frees-early" "lock"
+        "A session revoked without force frees its locks before its holder must have left.",
     KeepsOtherSlots "keeps-other-slots" "lock"
         "Whoever enters one of several slots goes on asking for the others.",
     WatchForgets "watch-forgets" "lock"

@@ -114,6 +114,7 @@ pub(crate) fn open(session: u128, ttl: Duration, detached: bool) -> Message {
         ttl,
         detached,
         owner: "test".into(),
+        principal: Arc::default(),
     })
 }
 

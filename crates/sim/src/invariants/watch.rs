@@ -3,12 +3,13 @@
 //! Whoever is shown as a holder was inside with that token at some time before. A holder is never
 //! shown after a conflicting one with a larger token was, nor together with one, and its note
 //! never goes back. States may be skipped, and may be old: only the fence at the resource knows
-//! the present.
+//! the present. Of a hold that lives by a handle only the order is checked: its gateway is inside
+//! before its caller has the handle, and may die in between.
 
 use std::collections::BTreeMap;
 
 use conclave_protocol::id::{Key, Name, RequestNo, SessionId, Token};
-use conclave_protocol::lock::{Floors, LockState};
+use conclave_protocol::lock::{Bond, Floors, LockState};
 use conclave_protocol::table::Table;
 
 use super::book::broken;
@@ -19,6 +20,8 @@ use crate::fact::{Checker, Eyes, Fact, True, Violation};
 pub struct Watching {
     /// The tokens that somebody was inside with.
     used: Table<(Name, Token), ()>,
+    /// Requests whose holds live by handles.
+    by_handle: Table<(SessionId, RequestNo), ()>,
     watches: BTreeMap<(u32, u32, Key), BTreeMap<Name, Shown>>,
 }
 
@@ -34,6 +37,7 @@ impl Watching {
     pub fn new() -> Self {
         Self {
             used: Table::new(6),
+            by_handle: Table::new(7),
             watches: BTreeMap::new(),
         }
     }
@@ -44,7 +48,9 @@ impl Watching {
         let name = &state.name;
         for holder in &state.holders {
             let token = holder.token;
-            if self.used.get(&(name.clone(), token)).is_none() {
+            let id = (holder.session, holder.request);
+            let by_handle = self.by_handle.get(&id).is_some();
+            if !by_handle && self.used.get(&(name.clone(), token)).is_none() {
                 return Err(format!("shows token {token} of {name}, which never was"));
             }
             let other = shown.floors.other(&holder.group);
@@ -56,7 +62,6 @@ impl Watching {
             if holder.group != state.holders[0].group {
                 return Err(format!("shows holders of {name} that exclude each other"));
             }
-            let id = (holder.session, holder.request);
             let edition = shown.editions.entry(id).or_default();
             if holder.edition < *edition {
                 return Err(format!("goes back to an older note of {name}"));
@@ -85,6 +90,10 @@ impl Checker for Watching {
         match fact {
             Fact::Entered { holder, token, .. } | Fact::Moved { holder, token, .. } => {
                 self.used.insert((holder.name.clone(), *token), ());
+                Ok(())
+            }
+            Fact::Granted { ask, .. } if ask.bond != Bond::Attached => {
+                self.by_handle.insert((ask.session, ask.request), ());
                 Ok(())
             }
             Fact::Seen {

@@ -21,6 +21,7 @@ pub(super) enum Fault {
     CrashClient,
     Expire,
     Jump,
+    Revoke,
     /// A node that came back dies again.
     CrashAgain(u32),
 }
@@ -39,6 +40,7 @@ impl World<'_> {
             Fault::CrashClient => options.client_crash,
             Fault::Expire => options.expire,
             Fault::Jump => options.jump,
+            Fault::Revoke => options.revoke,
             Fault::CrashAgain(_) => 0.0,
         }
     }
@@ -55,6 +57,7 @@ impl World<'_> {
             Fault::CrashClient,
             Fault::Expire,
             Fault::Jump,
+            Fault::Revoke,
         ] {
             self.schedule_fault(fault);
         }
@@ -107,6 +110,7 @@ impl World<'_> {
             Fault::CrashClient => self.crash_client(client),
             Fault::Expire => self.expire_by_spite(node),
             Fault::Jump => self.jump(),
+            Fault::Revoke => self.revoke_session(node),
         }
         self.schedule_fault(fault);
     }

@@ -1,6 +1,7 @@
 //! Wishes on their way: waiting, inside, acting on the resource, cancelled, released, lost.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token};
 use conclave_protocol::lock::{Acquire, ClientEvent, ClientInput, Ended, Group, Handle, Mode};
@@ -773,7 +774,7 @@ impl World<'_> {
         let input = if finish {
             ClientInput::Finish(key, handle)
         } else {
-            ClientInput::Keep(key, handle)
+            ClientInput::Keep(key, handle, Arc::default())
         };
         self.step_client(client, input);
     }

@@ -1,6 +1,7 @@
 //! Node processes: starting, stepping, writing, crashing, pausing, stopping cleanly.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use conclave_protocol::id::{NodeId, SessionId};
 use conclave_protocol::lock::{LockNode, Message, NodeEffects, NodeEvent, NodeInput, To};
@@ -14,6 +15,8 @@ use crate::fact::{Fact, True};
 use crate::net::exponential;
 use crate::options::Options;
 
+/// How likely a node hears an operator's word.
+const REVOKE_HEARD: f64 = 0.9;
 /// Sessions of which a node heard lately, to expire one by spite.
 const SESSIONS_REMEMBERED: usize = 12;
 
@@ -268,7 +271,8 @@ impl World<'_> {
                     why,
                 });
             }
-            NodeEvent::Granted { .. }
+            NodeEvent::Barred { .. }
+            | NodeEvent::Granted { .. }
             | NodeEvent::Entered { .. }
             | NodeEvent::Reclaimed { .. }
             | NodeEvent::Ended { .. } => {}
@@ -429,7 +433,7 @@ impl World<'_> {
 
     /// Remembers the sessions of requests, so that one of them may be expired by spite.
     pub(super) fn remember_session(&mut self, node: u32, message: &Message) {
-        if self.options.expire <= 0.0 {
+        if self.options.expire <= 0.0 && self.options.revoke <= 0.0 {
             return;
         }
         let session = match message {
@@ -477,5 +481,30 @@ impl World<'_> {
             });
         }
         self.step_node(node, NodeInput::Expire(session));
+    }
+
+    /// An operator revokes a session that a node heard of lately, at the nodes that hear it.
+    pub(super) fn revoke_session(&mut self, node: u32) {
+        let sessions = &self.nodes[node as usize].sessions;
+        let place = self.mischief.below(sessions.len());
+        let Some(session) = sessions.get(place).copied() else {
+            return;
+        };
+        for node in 0..self.nodes.len() as u32 {
+            let heard = self.mischief.chance(REVOKE_HEARD);
+            let process = &self.nodes[node as usize];
+            if !heard || process.machine.is_none() || !process.ready || process.paused {
+                continue;
+            }
+            self.note(Some(node), None, || {
+                format!("* an operator revokes s{:04x}", session.0 as u16)
+            });
+            let revoke = NodeInput::Revoke {
+                session,
+                by: Arc::default(),
+                force: false,
+            };
+            self.step_node(node, revoke);
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use conclave_protocol::lock::Restart;
 
 use crate::cluster::{
-    Cluster, ClusterError, LimitsText, Node, PolicyText, ProtocolText, RestartText, Times,
-    differences,
+    ChoiceText, Cluster, ClusterError, LimitsText, Node, PolicyText, ProtocolText, RestartText,
+    Times, differences,
 };
 use crate::span::Span;
 
@@ -29,6 +29,7 @@ fn three() -> Cluster {
             max_inside: None,
             max_bypass: Some(0),
             protocol: Some(ProtocolText::Serial),
+            choice: None,
         }],
         nodes: (1..=3).map(node).collect(),
     }
@@ -71,6 +72,7 @@ fn detailed() -> Cluster {
         max_inside: Some(4),
         max_bypass: None,
         protocol: None,
+        choice: Some(ChoiceText::Near),
     });
     cluster
 }
@@ -137,6 +139,10 @@ fn the_digest_covers_what_matters_and_not_addresses() {
     );
     other.quorum = "majority".into();
     assert_eq!(one.digest(), other.digest());
+    other.policies[0].choice = Some(ChoiceText::Shared);
+    assert_eq!(one.digest(), other.digest(), "that is the usual one");
+    other.policies[0].choice = Some(ChoiceText::Near);
+    assert_ne!(one.digest(), other.digest());
     other.epoch = 2;
     other.policies.clear();
     assert_ne!(one.digest(), other.digest());

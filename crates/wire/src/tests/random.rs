@@ -18,7 +18,7 @@ use super::samples::refusals;
 use crate::cluster::NODES_MAX;
 
 /// How many kinds of messages [`Random::message`] knows.
-const KINDS: usize = 33;
+const KINDS: usize = 34;
 
 /// Draws values.
 pub(super) struct Random(Prng);
@@ -134,6 +134,11 @@ impl Random {
             ttl: self.span(),
             detached: self.flag(),
             owner: owner.into(),
+            principal: if self.flag() {
+                "alice".into()
+            } else {
+                Arc::default()
+            },
         }
     }
 
@@ -216,7 +221,7 @@ impl Random {
     pub(super) fn message(&mut self) -> Message {
         let kind = self.0.below(KINDS);
         let (session, request, token) = (self.session(), self.request(), self.token());
-        let (grant, why) = (self.grant(), refusals()[self.0.below(16)].1);
+        let (grant, why) = (self.grant(), refusals()[self.0.below(19)].1);
         let (node, incarnation, clock) = (self.node(), self.life(), self.wall());
         match kind {
             0 => Message::Hello {
@@ -300,7 +305,7 @@ impl Random {
             22 => Message::Denied {
                 session,
                 request: self.option(Self::request),
-                why: refusals()[self.0.below(16)].1,
+                why: refusals()[self.0.below(19)].1,
             },
             23 => Message::Draining,
             24 => Message::Recover { node, incarnation },
@@ -321,19 +326,21 @@ impl Random {
         match kind {
             29 => Message::Watch {
                 watch,
-                what: match self.flag() {
-                    true => Watch::Name(Name::new(self.bytes())),
-                    false => Watch::Prefix(self.bytes().into()),
+                what: if self.flag() {
+                    Watch::Name(Name::new(self.bytes()))
+                } else {
+                    Watch::Prefix(self.bytes().into())
                 },
             },
             30 => Message::Unwatch { watch },
+            32 => Message::Revoked(self.session()),
             31 => Message::Watched(self.grant()),
             _ => Message::Seen {
                 watch,
                 sight: Box::new(match self.0.below(4) {
                     0 => Sight::Begin,
                     1 => Sight::Synced,
-                    2 => Sight::Refused(refusals()[self.0.below(16)].1),
+                    2 => Sight::Refused(refusals()[self.0.below(19)].1),
                     _ => Sight::State(Report {
                         name: Name::new(self.bytes()),
                         holders: self.list(Self::holder),

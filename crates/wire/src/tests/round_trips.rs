@@ -174,3 +174,26 @@ fn named_sessions_are_told_apart() {
         "lengths count"
     );
 }
+
+#[test]
+fn a_node_shows_itself_with_the_key_and_with_nothing_else() {
+    use conclave_protocol::id::NodeId;
+    let (key, other) = (Key::new(b"one secret"), Key::new(b"another"));
+    let shown = key.credential_of(NodeId(3));
+    assert_eq!(key.node_of(shown.as_bytes()), Some(NodeId(3)));
+    assert_eq!(other.node_of(shown.as_bytes()), None);
+    let lie = shown.replacen(":3:", ":2:", 1);
+    assert_eq!(key.node_of(lie.as_bytes()), None);
+    for junk in [
+        "",
+        "conclave-node:",
+        "conclave-node:3:",
+        "conclave-node:3:AA",
+        "x",
+    ] {
+        assert_eq!(key.node_of(junk.as_bytes()), None, "{junk}");
+    }
+    let credential = crate::greeting::Credential::new(shown.as_bytes()).unwrap();
+    assert_eq!(format!("{credential:?}"), "Credential(..)");
+    assert!(crate::greeting::Credential::new(&[7; 1025]).is_none());
+}

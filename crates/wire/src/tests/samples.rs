@@ -14,7 +14,7 @@ use conclave_protocol::lock::{
 };
 
 use crate::cluster::Facts;
-use crate::greeting::{Greeting, Rejection, Reply, Role};
+use crate::greeting::{Credential, Greeting, Rejection, Reply, Role};
 
 const CLIENT: ClientId = ClientId(0x000c_11e4_0000_0000_0000_0000_0000_0007);
 const SESSION: SessionId = SessionId(0x5e55_1040_0000_0000_0000_0000_0000_0001);
@@ -56,6 +56,14 @@ fn info() -> SessionInfo {
         ttl: Duration::from_secs(10),
         detached: true,
         owner: "héctor@host:42".into(),
+        principal: Arc::default(),
+    }
+}
+
+fn info_of(principal: &str) -> SessionInfo {
+    SessionInfo {
+        principal: principal.into(),
+        ..info()
     }
 }
 
@@ -195,6 +203,7 @@ pub(super) fn messages() -> Vec<(&'static str, Message)> {
         ("resume", resume()),
         ("resume-empty", Message::Resume(Box::default())),
         ("open", Message::Open(info())),
+        ("open-principal", Message::Open(info_of("alice"))),
         ("request", plain),
         ("request-group", grouped),
         ("yield", Message::Yield(grant())),
@@ -287,6 +296,7 @@ fn of_nodes() -> Vec<(&'static str, Message)> {
             },
         ),
         ("draining", Message::Draining),
+        ("revoked", Message::Revoked(session)),
         ("recover", Message::Recover { node, incarnation }),
         ("recovered", Message::Recovered(recovered())),
         ("alive", Message::Alive { node, incarnation }),
@@ -363,7 +373,7 @@ fn recovered() -> Recovered {
 }
 
 /// Every refusal.
-pub(super) fn refusals() -> [(&'static str, Refusal); 16] {
+pub(super) fn refusals() -> [(&'static str, Refusal); 19] {
     let (max, min) = (Duration::from_mins(1), Duration::from_millis(100));
     [
         ("denied-queue-full", Refusal::QueueFull),
@@ -388,6 +398,9 @@ pub(super) fn refusals() -> [(&'static str, Refusal); 16] {
         ("denied-finished", Refusal::Finished),
         ("denied-no-handles", Refusal::NoHandles),
         ("denied-unfit", Refusal::Unfit),
+        ("denied-not-permitted", Refusal::NotPermitted),
+        ("denied-revoked", Refusal::Revoked),
+        ("denied-watch-limit", Refusal::WatchLimit),
     ]
 }
 
@@ -406,6 +419,11 @@ pub(super) fn greetings() -> Vec<(&'static str, Greeting)> {
         process: 0x0102_0304,
         digest: config().digest,
         facts: facts(),
+        credential: None,
+    };
+    let credential = Greeting {
+        credential: Credential::new(b"cct_0123456789abcdef"),
+        ..client.clone()
     };
     let node = Greeting {
         role: Role::Node(NodeId(0)),
@@ -413,7 +431,11 @@ pub(super) fn greetings() -> Vec<(&'static str, Greeting)> {
         facts: Facts::new(),
         ..client.clone()
     };
-    vec![("greeting-client", client), ("greeting-node", node)]
+    vec![
+        ("greeting-client", client),
+        ("greeting-credential", credential),
+        ("greeting-node", node),
+    ]
 }
 
 /// Replies with every rejection and with none.
@@ -436,6 +458,7 @@ pub(super) fn replies() -> Vec<(&'static str, Reply)> {
         ("reply-twin", reply(Some(Rejection::Twin { node }))),
         ("reply-config", reply(Some(Rejection::Config { facts }))),
         ("reply-full", reply(Some(Rejection::Full))),
+        ("reply-credential", reply(Some(Rejection::Credential))),
         (
             "reply-identity",
             reply(Some(Rejection::Identity {

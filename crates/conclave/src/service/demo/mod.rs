@@ -106,6 +106,8 @@ impl Demo {
             },
             log: Some("error".to_owned()),
             history: false,
+            access: None,
+            audit: false,
         };
         let story = Story {
             begun: Instant::now(),

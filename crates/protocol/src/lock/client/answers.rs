@@ -245,8 +245,18 @@ impl LockClient {
             self.fail_one(place, Ended::NotHeld, out);
             return;
         }
+        if why == Refusal::Revoked {
+            self.forsake(session);
+            self.end_revoked(place, out);
+            return;
+        }
         if request.token().is_some() {
             self.member_died(place, node, out);
+            return;
+        }
+        if why == Refusal::NotPermitted && matches!(request.phase, Phase::Keeping(_)) {
+            request.refusal = Some(why);
+            self.keep_answer(place, node, false, out);
             return;
         }
         if let Refusal::PriorityAhead { clock } = why {

@@ -11,6 +11,8 @@
 //! deadline, its holder counts the lock as lost, and the new token is larger than that of whoever
 //! was inside.
 
+use std::sync::Arc;
+
 use conclave_quorum::{NodeSet, pick};
 
 use super::LockClient;
@@ -18,7 +20,7 @@ use super::request::{Held, Member, Phase};
 use crate::id::{GrantNo, Incarnation, Key, NodeId, Token};
 use crate::lock::api::{Acquire, ClientEffects, ClientEvent, Ended};
 use crate::lock::handle::Handle;
-use crate::lock::message::{GrantRef, Message};
+use crate::lock::message::{GrantRef, Message, Refusal};
 use crate::time::Instant;
 
 /// A handle being renewed.
@@ -135,7 +137,13 @@ impl LockClient {
         }
     }
 
-    pub(super) fn keep(&mut self, key: Key, handle: &Handle, out: &mut ClientEffects) {
+    pub(super) fn keep(
+        &mut self,
+        key: Key,
+        handle: &Handle,
+        principal: Arc<str>,
+        out: &mut ClientEffects,
+    ) {
         let reference = (handle.ask.session, handle.ask.request);
         let nodes = self.config.quorums.nodes();
         let known = handle.grants.iter().all(|(node, ..)| node.index() < nodes);
@@ -152,6 +160,7 @@ impl LockClient {
         }
         let mut wish = Acquire::new(handle.ask.name.clone(), handle.ask.mode.clone(), handle.ttl);
         wish.detach = Some((handle.ask.session, false));
+        wish.principal = principal;
         let place = self.begin_kept(key, handle, wish);
         self.by_ref.insert(reference, place);
         for (node, _, grant) in &handle.grants {
@@ -452,7 +461,9 @@ impl LockClient {
             let (token, sent) = (keeping.token(), keeping.sent);
             self.give_handle(place, token, sent, out);
         } else if keeping.mending {
-            self.fail(key, Ended::TimedOut, out);
+            let refused = request.refusal == Some(Refusal::NotPermitted);
+            let why = Ended::Refused(Refusal::NotPermitted);
+            self.fail(key, if refused { why } else { Ended::TimedOut }, out);
         } else {
             self.decide(place, out);
         }

@@ -225,7 +225,7 @@ impl LockClient {
         counted.any(|member| !self.link(member.node).is_some_and(Link::is_open))
     }
 
-    fn lose(&mut self, place: u32, out: &mut ClientEffects) {
+    pub(super) fn lose(&mut self, place: u32, out: &mut ClientEffects) {
         let Some(request) = self.requests.get(place) else {
             return;
         };

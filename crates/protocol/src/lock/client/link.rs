@@ -372,6 +372,7 @@ impl LockClient {
             ttl,
             detached: false,
             owner: self.owner.clone(),
+            principal: Arc::default(),
         }
     }
 

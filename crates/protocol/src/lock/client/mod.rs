@@ -21,6 +21,7 @@ mod jobs;
 mod link;
 mod moves;
 mod request;
+mod revoked;
 mod serial;
 mod sight;
 mod upkeep;
@@ -233,6 +234,7 @@ impl LockClient {
             } => self.carried(session, request, &grants, out),
             Message::Refused(why) => self.refused(node, why, out),
             Message::Draining => self.draining(node, out),
+            Message::Revoked(session) => self.revoked(node, session, out),
             Message::Seen { watch, sight } => self.seen(node, watch, *sight, out),
             Message::Watched(grant) => self.watched(node, grant, out),
             // The rest is said by clients, not to them.
@@ -265,7 +267,7 @@ impl Machine for LockClient {
             ClientInput::Release(key) => self.release(key, out),
             ClientInput::Watch(key, what) => self.watch(key, what, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
-            ClientInput::Keep(key, handle) => self.keep(key, &handle, out),
+            ClientInput::Keep(key, handle, principal) => self.keep(key, &handle, principal, out),
             ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
             ClientInput::Abandon(key, handle) => {
                 let all = handle.ask.bond != super::mode::Bond::Named;

@@ -15,6 +15,10 @@ use crate::time::{Instant, Wall};
 
 /// One wish for one lock.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the request"
+)]
 pub(super) struct Requester {
     pub(super) key: Key,
     pub(super) serial: u64,
@@ -291,6 +295,7 @@ impl LockClient {
         if let Some(owner) = wish.owner.filter(|_| info.detached) {
             info.owner = owner;
         }
+        info.principal = wish.principal;
         self.requests.insert(Requester {
             key,
             serial: self.last_serial,

@@ -23,7 +23,7 @@ impl LockClient {
                     let request = request.filter(|request| request.serial == serial);
                     request.map(|request| request.armed)
                 }
-                Timer::Watch(key) => self.watch_armed(key),
+                Timer::Watch(key) => self.watches.get(&key).map(super::watch::Watching::armed),
             };
             // Armed for later: the timer of that time is in the heap too.
             let stale = armed.is_none_or(|armed| armed.is_some_and(|armed| armed > at));

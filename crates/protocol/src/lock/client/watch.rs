@@ -69,6 +69,11 @@ impl Watching {
         }
     }
 
+    /// When its next timer comes.
+    pub(super) fn armed(&self) -> Option<Instant> {
+        self.armed
+    }
+
     /// What is known of a lock; made if it is new.
     fn known(&mut self, name: &Name) -> &mut Known {
         let past = &mut self.past;
@@ -389,10 +394,6 @@ impl LockClient {
             watching.armed = Some(at);
             self.arm(at, Timer::Watch(key));
         }
-    }
-
-    pub(super) fn watch_armed(&self, key: Key) -> Option<Option<Instant>> {
-        self.watches.get(&key).map(|watching| watching.armed)
     }
 
     /// Too few nodes were heard for a while: says so, and asks again.

@@ -45,6 +45,10 @@ impl LockNode {
             session(*id, canon);
             canon.plain(request.0);
         }
+        canon.plain(self.revoked.len() as u64);
+        for id in self.revoked.keys() {
+            session(*id, canon);
+        }
     }
 
     fn canon_peers<C: Canon>(&self, canon: &mut C) {
@@ -71,6 +75,7 @@ impl LockNode {
             whole(&client, canon);
             canon.plain(u64::from(kept.detached));
             canon.plain(u64::from(kept.entered));
+            canon.plain(u64::from(kept.revoked.is_some()));
             let finished = if mark { kept.finished } else { RequestNo(0) };
             canon.plain(finished.0);
         }

@@ -54,7 +54,7 @@ impl LockNode {
             return;
         }
         if let Err(why) = self.fits(peer, place, &ask, false) {
-            self.deny(peer, id, Some(request), why, out);
+            self.bar(peer, id, Some(request), Some(&ask.name), why, out);
             return;
         }
         let hint = if hint > self.token_bound() {
@@ -77,6 +77,7 @@ impl LockNode {
     ) -> Result<(), Refusal> {
         let limits = &self.config.limits;
         let session = self.sessions.get(place).ok_or(Refusal::Unfit)?;
+        self.permits(place, ask)?;
         if travels && ask.bond != Bond::Attached {
             return Err(Refusal::NoHandles);
         }
@@ -462,6 +463,7 @@ impl LockNode {
                 ttl: session.ttl,
                 detached: session.detached,
                 owner: session.owner.clone(),
+                principal: session.principal.clone(),
             },
             client: client.unwrap_or(entry.ask.priority.client),
             grant: grant.number,

@@ -53,21 +53,33 @@ impl LockNode {
         (page, None)
     }
 
-    /// Sessions from a cursor on (0 at first), and the next cursor if there are more.
+    /// Sessions from a cursor on (0 at first), and the next cursor if there may be more. A reader
+    /// sees its own and those it may administer; a page may be short, even empty, before the end.
     pub fn sessions_from(
         &self,
         from: u32,
         limit: usize,
         now: Instant,
+        reader: Option<&str>,
     ) -> (Vec<SessionView>, Option<u32>) {
         let mut page = Vec::new();
+        let last = from.saturating_add(SCAN_MAX as u32);
         for (place, session) in self.sessions.iter_from(from) {
-            if page.len() >= limit.min(SCAN_MAX) {
+            if place >= last || page.len() >= limit {
                 return (page, Some(place));
+            }
+            let shown = |reader: &str| {
+                let own = *session.principal == *reader && !reader.is_empty();
+                own || self.may_administer(reader, session.id) == Some(true)
+            };
+            if !reader.is_none_or(shown) {
+                continue;
             }
             page.push(SessionView {
                 session: session.id,
                 owner: session.owner.clone(),
+                principal: session.principal.clone(),
+                revoked: session.revoked.is_some(),
                 ttl: session.ttl,
                 detached: session.detached,
                 requests: session.requests.len(),
@@ -123,8 +135,13 @@ impl LockNode {
     /// Who made a request, and what its holder wants others to read.
     pub fn label(&self, session: SessionId, request: RequestNo) -> Option<Label> {
         let place = self.by_session.get(&session).copied()?;
-        let owner: Arc<str> = self.sessions.get(place)?.owner.clone();
+        let kept = self.sessions.get(place)?;
+        let (owner, principal): (Arc<str>, _) = (kept.owner.clone(), kept.principal.clone());
         let note = self.entry(place, request)?.note.clone();
-        Some(Label { owner, note })
+        Some(Label {
+            owner,
+            principal,
+            note,
+        })
     }
 }

@@ -13,6 +13,7 @@
 //!   grant of this node may have used.
 //! - No limit above the ceiling on disk leaves the node.
 
+mod access;
 mod canon;
 mod disk;
 mod ends;
@@ -30,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::access::{Access, Who};
 use super::api::{LockView, NodeEffects, NodeEvent, NodeInput, To};
 use super::arbiter::{Arbiter, Step};
 use super::config::{Config, Policy};
@@ -67,6 +69,15 @@ pub struct LockNode {
     /// Ended detached requests, so that a late message cannot bring them back.
     tombs: BTreeMap<(SessionId, RequestNo), Instant>,
     tombs_by_age: VecDeque<(Instant, SessionId, RequestNo)>,
+    /// Who may do what.
+    access: Arc<Access>,
+    /// Who is at the other end of connections that have said nothing yet.
+    arrivals: Table<LinkId, Who>,
+    /// Sessions that an operator revoked: until when that is remembered, and who said so.
+    revoked: BTreeMap<SessionId, (Instant, Arc<str>)>,
+    revoked_by_age: VecDeque<(Instant, SessionId)>,
+    /// How many sessions that are kept are revoked.
+    revoked_here: usize,
 
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     last_grant: GrantNo,
@@ -108,6 +119,8 @@ struct Peer {
     id: ClientId,
     conn: ConnNo,
     link: Option<LinkId>,
+    /// Who is at the other end; none if nobody said so, and everything is believed.
+    who: Option<Who>,
     /// When the connection's last heartbeat came (the handshake is the first).
     heard: Instant,
     /// When its attached sessions and its grants were last renewed.
@@ -136,6 +149,10 @@ struct Session {
     ttl: Duration,
     detached: bool,
     owner: Arc<str>,
+    /// In whose name it asks.
+    principal: Arc<str>,
+    /// If an operator revoked it: when it ends, whatever is heard.
+    revoked: Option<Instant>,
     /// The client it is attached to; of a detached session, whoever opened it.
     peer: u32,
     /// When it was opened, or last renewed by a handle.
@@ -267,6 +284,7 @@ impl LockNode {
         }
         self.schedule_deferred(out);
         self.bury();
+        self.forgive();
     }
 
     /// Forgets tombstones whose time is over.
@@ -300,6 +318,7 @@ impl LockNode {
             Message::Resume(part) => self.resume_part(peer, *part, out),
             Message::Heartbeat { beat, entered } => self.heartbeat(peer, beat, entered, out),
             _ if !self.peers.get(peer).is_some_and(|peer| peer.resumed) => {}
+            _ if self.refuses(peer, &message, out) => {}
             Message::Open(info) => self.open(peer, &info, out),
             Message::Request { ask, hint, inside } => self.request(peer, ask, hint, inside, out),
             Message::Travel(travel) => self.travel_begins(peer, *travel, out),
@@ -378,7 +397,10 @@ impl Machine for LockNode {
             NodeInput::Wake => self.wake(out),
             NodeInput::Drain => self.drain(out),
             NodeInput::Stop => self.stop(out),
-            NodeInput::Expire(session) => self.revoke(session, out),
+            NodeInput::Expire(session) => self.expire_now(session, out),
+            NodeInput::Opened(link, who) => self.arrives(link, who),
+            NodeInput::Access(access) => self.set_access(access, out),
+            NodeInput::Revoke { session, by, force } => self.revoke(session, by, force, out),
         }
         self.tell_watchers(out);
     }

@@ -70,7 +70,9 @@ impl LockNode {
     }
 
     fn finished(&mut self, peer: u32, done: Finished, out: &mut NodeEffects) {
-        self.done(peer, done.session, done.request, done.token, out);
+        if self.bars(peer, done.session) != Some(Refusal::NotPermitted) {
+            self.done(peer, done.session, done.request, done.token, out);
+        }
     }
 
     /// Ends what the client no longer speaks of: it may have used it.
@@ -118,6 +120,10 @@ impl LockNode {
 
     fn claim(&mut self, place: u32, claim: Claim, out: &mut NodeEffects) {
         let (id, request) = (claim.ask.session, claim.ask.request);
+        if let Some(why) = self.bars(place, id) {
+            self.bar(place, id, Some(request), Some(&claim.ask.name), why, out);
+            return;
+        }
         let Some(session) = self.by_session.get(&id).copied() else {
             if claim.ask.bond == Bond::Attached || claim.holding {
                 self.dead(place, id, Some(request), out);
@@ -162,7 +168,9 @@ impl LockNode {
         if held.is_some_and(|grant| token <= grant.limit) && token > entry.used {
             entry.used = token;
             let lock = self.by_name.get(&claim.ask.name).copied();
-            lock.into_iter().for_each(|lock| self.touch(lock));
+            if let Some(lock) = lock {
+                self.touch(lock);
+            }
         }
     }
 
@@ -183,6 +191,10 @@ impl LockNode {
         if !claim.holding {
             let inside = claim.inside.is_some();
             self.request(place, claim.ask, claim.hint, inside, out);
+            return;
+        }
+        if let Err(why) = self.permits(session, &claim.ask) {
+            self.bar(place, id, Some(request), Some(&claim.ask.name), why, out);
             return;
         }
         let token = claim

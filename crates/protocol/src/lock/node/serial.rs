@@ -129,7 +129,7 @@ impl LockNode {
             return;
         }
         if let Err(why) = self.fits(peer, place, &ask, true) {
-            self.deny(peer, id, Some(request), why, out);
+            self.bar(peer, id, Some(request), Some(&ask.name), why, out);
             return;
         }
         let believable = hint <= self.token_bound();

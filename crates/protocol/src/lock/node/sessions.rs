@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{LockNode, Peer, Session, State, Timer};
 use crate::id::{ClientId, ConnNo, GrantNo, LinkId, RequestNo, SessionId};
+use crate::lock::access::PRINCIPAL_MAX;
 use crate::lock::api::{End, NodeEffects, NodeEvent, To};
 use crate::lock::message::{ConfigId, Entered, Message, Refusal, SessionInfo};
 use crate::lock::plant::Plant;
@@ -27,6 +28,7 @@ impl LockNode {
         if self.links.get(&link).is_some() {
             return;
         }
+        let who = self.arrivals.remove(&link);
         let place = match self.clients.get(&client).copied() {
             Some(place) => place,
             None if self.peers.len() >= self.config.limits.clients => {
@@ -35,6 +37,10 @@ impl LockNode {
             }
             None => self.add_peer(client),
         };
+        if self.is_stranger(place, who.as_ref()) {
+            self.turn_away(link, Refusal::NotPermitted, out);
+            return;
+        }
         let lax = self.config.rules.has(Plant::NoConnCheck);
         let peer = self
             .peers
@@ -61,6 +67,7 @@ impl LockNode {
             .expect("invariant: a client is a peer");
         peer.conn = conn;
         peer.link = Some(link);
+        peer.who = who;
         peer.heard = now;
         peer.partial = None;
         peer.resumed = peer.sessions.is_empty() && peer.carried.is_empty();
@@ -89,6 +96,7 @@ impl LockNode {
             id,
             conn: ConnNo(0),
             link: None,
+            who: None,
             heard: self.now.mono,
             renewed: self.now.mono,
             resumed: true,
@@ -106,6 +114,7 @@ impl LockNode {
     }
 
     pub(super) fn closed(&mut self, link: LinkId, out: &mut NodeEffects) {
+        self.arrivals.remove(&link);
         let Some(place) = self.links.remove(&link) else {
             return;
         };
@@ -188,7 +197,9 @@ impl LockNode {
         if resumed {
             for entered in entered {
                 let grant = entered.grant;
-                if self.entered(place, entered, out) {
+                if let Some(why) = self.bars(place, grant.session) {
+                    self.bar(place, grant.session, Some(grant.request), None, why, out);
+                } else if self.entered(place, entered, out) {
                     noted.push(grant);
                 }
             }
@@ -268,7 +279,7 @@ impl LockNode {
 
     pub(super) fn open(&mut self, peer: u32, info: &SessionInfo, out: &mut NodeEffects) {
         if let Err(why) = self.add_session(peer, info, out) {
-            self.deny(peer, info.session, None, why, out);
+            self.bar(peer, info.session, None, None, why, out);
         }
     }
 
@@ -279,11 +290,18 @@ impl LockNode {
         info: &SessionInfo,
         out: &mut NodeEffects,
     ) -> Result<u32, Refusal> {
+        let principal = self.principal_of(peer, &info.principal);
         if let Some(place) = self.by_session.get(&info.session).copied() {
             let session = self
                 .sessions
                 .get(place)
                 .expect("invariant: sessions are indexed");
+            if session.principal != principal {
+                return Err(Refusal::NotPermitted);
+            }
+            if session.revoked.is_some() {
+                return Err(Refusal::Revoked);
+            }
             let own = session.detached && info.detached || session.peer == peer;
             return if own && session.detached == info.detached && session.ttl == info.ttl {
                 Ok(place)
@@ -298,7 +316,7 @@ impl LockNode {
         if info.ttl < times.ttl_min {
             return Err(Refusal::TtlTooShort { min: times.ttl_min });
         }
-        if info.owner.len() > limits.owner_bytes {
+        if info.owner.len() > limits.owner_bytes || principal.len() > PRINCIPAL_MAX {
             return Err(Refusal::Size);
         }
         let keeper = self.peers.get(peer).ok_or(Refusal::Unfit)?;
@@ -313,6 +331,8 @@ impl LockNode {
             ttl: info.ttl,
             detached: info.detached,
             owner: info.owner.clone(),
+            principal,
+            revoked: None,
             peer,
             renewed: now,
             entered: false,
@@ -334,7 +354,10 @@ impl LockNode {
     }
 
     /// When a session ends if nothing more is heard.
-    fn session_deadline(&self, session: &Session) -> Instant {
+    pub(super) fn session_deadline(&self, session: &Session) -> Instant {
+        if let Some(until) = session.revoked {
+            return until;
+        }
         if session.detached {
             return session.renewed + session.ttl;
         }
@@ -370,7 +393,11 @@ impl LockNode {
         session.timer = None;
         let session = self.sessions.get(place).expect("invariant: just seen");
         let lives_by_link = session.detached && !session.entered && !session.requests.is_empty();
-        if self.session_deadline(session) <= self.now.mono && !lives_by_link {
+        let lives_by_link = lives_by_link && session.revoked.is_none();
+        let over = self.session_deadline(session) <= self.now.mono;
+        if over && session.revoked.is_some() {
+            self.expire(place, End::Expired, out);
+        } else if over && !lives_by_link {
             self.expire_entered(place, out);
         } else if lives_by_link {
             // Its requests end with their connections; it is looked at again then.
@@ -439,6 +466,7 @@ impl LockNode {
             return;
         };
         self.by_session.remove(&session.id);
+        self.revoked_here -= usize::from(session.revoked.is_some());
         if session.ttl >= self.disk.longest_ttl && session.ttl > self.config.times.link_ttl {
             let at = self.now.mono + self.config.times.link_ttl;
             self.arm(at, Timer::Node);
@@ -450,7 +478,7 @@ impl LockNode {
         self.forget_peer(session.peer);
     }
 
-    pub(super) fn revoke(&mut self, session: SessionId, out: &mut NodeEffects) {
+    pub(super) fn expire_now(&mut self, session: SessionId, out: &mut NodeEffects) {
         if let Some(place) = self.by_session.get(&session).copied() {
             self.expire(place, End::Revoked, out);
         }

@@ -81,7 +81,9 @@ impl LockNode {
             session.renewed = now;
             self.arm_session(place);
         }
-        lock.into_iter().for_each(|lock| self.touch(lock));
+        if let Some(lock) = lock {
+            self.touch(lock);
+        }
         self.store(&ask, out);
         if first {
             let entered = NodeEvent::Entered {
@@ -133,9 +135,9 @@ impl LockNode {
         session.renewed = now;
         let lock = session.requests.get(&grant.request).copied();
         self.arm_session(place);
-        lock.into_iter()
-            .filter(|_| first)
-            .for_each(|lock| self.touch(lock));
+        if let Some(lock) = lock.filter(|_| first) {
+            self.touch(lock);
+        }
         self.store(&ask, out);
         self.send(peer, Message::Kept(grant), out);
     }

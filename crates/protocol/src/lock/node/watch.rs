@@ -143,6 +143,7 @@ impl LockNode {
     }
 
     pub(super) fn watch(&mut self, place: u32, no: WatchNo, what: Watch, out: &mut NodeEffects) {
+        let barred = !self.may_watch(place, &what);
         let limits = &self.config.limits;
         let size = what.bytes().len();
         let Some(peer) = self.peers.get_mut(place) else {
@@ -153,7 +154,9 @@ impl LockNode {
             .lookout
             .as_ref()
             .is_some_and(|look| look.watches.contains_key(&no));
-        let refusal = if known {
+        let refusal = if barred {
+            Some(Refusal::NotPermitted)
+        } else if known {
             Some(Refusal::Unfit)
         } else if size > limits.name_bytes || size == 0 && matches!(what, Watch::Name(_)) {
             Some(Refusal::Size)
@@ -188,6 +191,19 @@ impl LockNode {
         }
         if look.watches.is_empty() {
             peer.lookout = None;
+        }
+    }
+
+    /// New rules count for watches too: those that they do not allow end.
+    pub(super) fn end_barred_watches(&mut self, out: &mut NodeEffects) {
+        for place in self.peers.places() {
+            let look = self.peers.get(place).and_then(|peer| peer.lookout.as_ref());
+            let watches = look.into_iter().flat_map(|look| &look.watches);
+            let barred = watches.filter(|(_, watching)| !self.may_watch(place, &watching.what));
+            for no in barred.map(|(no, _)| *no).collect::<Vec<_>>() {
+                self.unwatch(place, no);
+                self.say_seen(place, no, Sight::Refused(Refusal::NotPermitted), out);
+            }
         }
     }
 
@@ -235,26 +251,18 @@ impl LockNode {
             return;
         }
         for place in std::mem::take(&mut self.watchers.ready) {
-            let Some(look) = self
-                .peers
-                .get_mut(place)
-                .and_then(|peer| peer.lookout.take())
-            else {
+            let look = self.peers.get_mut(place);
+            let Some(mut look) = look.and_then(|peer| peer.lookout.take()) else {
                 continue;
             };
-            let look = self.tell_watcher(place, look, out);
+            self.tell_watcher(place, &mut look, out);
             if let Some(peer) = self.peers.get_mut(place) {
                 peer.lookout = Some(look);
             }
         }
     }
 
-    fn tell_watcher(
-        &mut self,
-        place: u32,
-        mut look: Box<Lookout>,
-        out: &mut NodeEffects,
-    ) -> Box<Lookout> {
+    fn tell_watcher(&mut self, place: u32, look: &mut Lookout, out: &mut NodeEffects) {
         let now = self.now.mono;
         if look.next <= now {
             let mut left = BYTES;
@@ -266,7 +274,7 @@ impl LockNode {
                 left = left.saturating_sub(size(&report));
                 self.say_seen(place, no, Sight::State(report), out);
             }
-            self.tell_lists(place, &mut look, left, out);
+            self.tell_lists(place, look, left, out);
             look.next = now + PACE;
         }
         if !look.is_done() && look.armed.is_none_or(|armed| armed <= now) {
@@ -277,7 +285,6 @@ impl LockNode {
                 self.arm(at, Timer::Watch(client));
             }
         }
-        look
     }
 
     /// Goes on with the lists of all locks, as far as one turn may.
