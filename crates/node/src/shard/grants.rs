@@ -3,7 +3,7 @@
 //!
 //! | span | from | to |
 //! |---|---|---|
-//! | `lock.grant` | the request comes, or its grant was given back | it is granted, refused, or ends |
+//! | `lock.grant` | the request comes, or its grant was given back | it is granted or ends |
 //! | `lock.inquire` | a grant is asked back | it is given back, or ends |
 
 use std::collections::HashMap;

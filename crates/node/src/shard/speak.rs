@@ -113,8 +113,8 @@ pub(super) fn heard(node: NodeId, message: &Message) {
         Message::Travel(travel) => tell!(node, &*travel.ask, mode = %travel.ask.mode, "asked"),
         Message::Resume(resume) => {
             for claim in &resume.live {
-                let grant = claim.seen.0;
-                tell!(node, &*claim.ask, mode = %claim.ask.mode, grant, "asked on a new connection");
+                let (ask, grant) = (&claim.ask, claim.seen.0);
+                tell!(node, &**ask, mode = %ask.mode, grant, "asked on a new connection");
             }
         }
         _ => {}
