@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use super::{Security, Side, explain_below, open};
 
 /// Sends a request to the host of a URL, and gives the answer or why there is none, in words. The
-/// request's own URI is replaced by the path of the URL, and the token goes with it if there is one.
+/// request's own URI is replaced by the path of the URL; a token goes with it if there is one.
 pub async fn send<B>(
     url: &Uri,
     security: &Security,

@@ -66,7 +66,7 @@ impl Guarded {
         let access = access.display().to_string();
         let words = [&["--nodes", "3", "--access", &access], more].concat();
         let log = fs::File::create(home.path().join("log")).unwrap();
-        let cluster = Cluster::start_logged(home, &words, log.into());
+        let cluster = Cluster::start_logged(home, &words, &[], log.into());
         Self { cluster, tokens }
     }
 

@@ -140,25 +140,20 @@ impl Cluster {
     }
 
     pub(crate) fn start_in(home: TempDir, arguments: &[&str]) -> Self {
-        Self::start_as(home, arguments, &[], Stdio::inherit())
+        Self::start_with(home, arguments, &[])
     }
 
-    /// Starts it with this environment.
-    #[allow(dead_code, reason = "only tests of traces need one")]
+    /// Starts it, and its commands later on, with this environment.
     pub(crate) fn start_with(
         home: TempDir,
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
-        Self::start_as(home, arguments, environment, Stdio::inherit())
+        Self::start_logged(home, arguments, environment, Stdio::inherit())
     }
 
-    /// Starts it with its log going somewhere.
-    pub(crate) fn start_logged(home: TempDir, arguments: &[&str], log: Stdio) -> Self {
-        Self::start_as(home, arguments, &[], log)
-    }
-
-    fn start_as(
+    /// The same, with its log going somewhere.
+    pub(crate) fn start_logged(
         home: TempDir,
         arguments: &[&str],
         environment: &[(&str, &str)],

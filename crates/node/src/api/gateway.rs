@@ -7,7 +7,7 @@ use std::time::Duration;
 use conclave_client::clock;
 use conclave_client::driver::{Job, Work};
 use conclave_client::semaphore::{slot_names, slot_of};
-use conclave_client::trace::Caller as Cause;
+use conclave_client::trace::Caller as Traced;
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Name, SessionId};
 use conclave_protocol::lock::{Acquire, Action, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
@@ -52,7 +52,7 @@ pub(crate) struct Wish {
     pub(crate) owner: String,
     pub(crate) note: Option<Vec<u8>>,
     /// What the caller is doing, for traces.
-    pub(crate) cause: Cause,
+    pub(crate) traced: Traced,
 }
 
 /// A lock that was taken, and the guard that goes with the answer.
@@ -193,7 +193,7 @@ impl App {
         let mut check = tokio::time::interval(CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Attempt {
-            job: self.driver.begin_for(work, wish.cause),
+            job: self.driver.begin_for(work, wish.traced),
             app: self.clone(),
             name: wish.name,
             slots: wish.slots,

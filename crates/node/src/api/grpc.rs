@@ -25,7 +25,7 @@ use super::answer::Answer;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::locks::{ID_MAX, LIST_USUAL, cause, check_slots};
+use super::locks::{ID_MAX, LIST_USUAL, check_slots, traced};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
 use super::revoke::session;
@@ -95,7 +95,7 @@ impl Service {
         let caller = Caller::of(extensions)?;
         let remote = extensions.get::<SocketAddr>().map(ToString::to_string);
         let traceparent = request.metadata().get("traceparent");
-        let cause = cause(traceparent.map(MetadataValue::as_bytes));
+        let traced = traced(traceparent.map(MetadataValue::as_bytes));
         let body = request.into_inner();
         let name = check(body.name, self.0.config.limits.name_bytes)?;
         if let Some(id) = &body.id
@@ -115,7 +115,7 @@ impl Service {
             id: body.id,
             owner: body.owner.or(remote).unwrap_or_default(),
             note: body.note,
-            cause,
+            traced,
         };
         self.0.begin(arrived, &caller, wish)
     }

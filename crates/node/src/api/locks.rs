@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use conclave_client::clock;
-use conclave_client::trace::Caller as Cause;
+use conclave_client::trace::Caller as Traced;
 use conclave_protocol::Instant;
 use conclave_protocol::id::Name;
 use conclave_protocol::lock::{Action, Mode, Watch};
@@ -98,7 +98,7 @@ async fn acquire(
     let body: AcquireBody = read(app, body, true).await?;
     let remote = parts.extensions.get::<SocketAddr>();
     let mut wish = wish(name, body, remote)?;
-    wish.cause = cause(parts.headers.get("traceparent").map(HeaderValue::as_bytes));
+    wish.traced = traced(parts.headers.get("traceparent").map(HeaderValue::as_bytes));
     let attempt = app.begin(arrived(parts), &caller, wish)?;
     let accepts = parts.headers.get_all(header::ACCEPT);
     let accepts = |kind: &str| {
@@ -138,14 +138,14 @@ fn wish(name: Name, body: AcquireBody, remote: Option<&SocketAddr>) -> Result<Wi
         id: body.id,
         owner: owner.unwrap_or_default(),
         note: body.note.map(|note| note.0),
-        cause: Cause::default(),
+        traced: Traced::default(),
     })
 }
 
 /// What a caller is doing, as its header `traceparent` says.
-pub(crate) fn cause(header: Option<&[u8]>) -> Cause {
+pub(crate) fn traced(header: Option<&[u8]>) -> Traced {
     let text = header.and_then(|bytes| std::str::from_utf8(bytes).ok());
-    text.map_or_else(Cause::default, Cause::from_traceparent)
+    text.map_or_else(Traced::default, Traced::from_traceparent)
 }
 
 /// The most slots of a semaphore.

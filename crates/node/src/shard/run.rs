@@ -508,10 +508,10 @@ impl Loop {
         if let Some(history) = &mut self.history {
             history.event(now.mono, event);
         }
-        speak::event(self.id, event);
         if let Some(audit) = &mut self.audit {
             audit.event(event, &self.node);
         }
+        speak::event(self.id, event);
         if trace::on() {
             self.grants.told(now, event);
         }

@@ -111,6 +111,12 @@ pub(super) fn heard(node: NodeId, message: &Message) {
     match message {
         Message::Request { ask, .. } => tell!(node, &**ask, mode = %ask.mode, "asked"),
         Message::Travel(travel) => tell!(node, &*travel.ask, mode = %travel.ask.mode, "asked"),
+        Message::Resume(resume) => {
+            for claim in &resume.live {
+                let (ask, grant) = (&claim.ask, claim.seen.0);
+                tell!(node, &**ask, mode = %ask.mode, grant, "asked on a new connection");
+            }
+        }
         _ => {}
     }
 }

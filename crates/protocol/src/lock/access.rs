@@ -60,9 +60,12 @@ pub enum AccessError {
 /// All rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Per principal: the prefixes, and what is allowed there as bits.
-    rules: BTreeMap<Arc<str>, Vec<(Box<[u8]>, u8)>>,
+    /// Per principal.
+    rules: BTreeMap<Arc<str>, Vec<Allowed>>,
 }
+
+/// A prefix, and what is allowed there as bits.
+type Allowed = (Box<[u8]>, u8);
 
 impl Access {
     /// The rules, together.
