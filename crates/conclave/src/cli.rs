@@ -151,13 +151,12 @@ enum Command {
     #[command(after_help = "Example:\n  conclave sessions --json")]
     Sessions(service::Sessions),
     /// End a session: its locks are renewed no more; exit 5 if too few nodes heard it
-    #[command(
-        after_help = "Examples:\n  conclave revoke 5c0ffee…\n  conclave revoke 5c0ffee… --force\n\n\
+    #[command(after_help = "Examples:\n  conclave revoke 5c0ffee…\n  \
+        conclave revoke 5c0ffee… --force\n\n\
         Without --force the holder is told at once, and its locks are free when it leaves or when\n\
         their TTL has run out: nobody else is let in while it may believe to hold them. --force\n\
         frees them at once. A holder that is not reached may then act beside the next one; only\n\
-        what checks fencing tokens is safe from it."
-    )]
+        what checks fencing tokens is safe from it.")]
     Revoke(service::Revoke),
     /// Make bearer tokens
     #[command(subcommand)]
