@@ -517,6 +517,19 @@ impl LockClient {
             self.hedge(place, out);
         }
         self.rearm(place);
+        self.rest_a_little(place);
+    }
+
+    /// Whatever is still due after its turn has the next one a little later: timers never spin.
+    fn rest_a_little(&mut self, place: u32) {
+        let now = self.now.mono;
+        let soon = now + self.config.times.hedge_min;
+        if let Some(request) = self.requests.get_mut(place)
+            && request.armed.is_some_and(|armed| armed <= now)
+        {
+            request.armed = None;
+            self.arm_request(place, soon);
+        }
     }
 
     /// Arms the timer for whatever of this request comes next.
@@ -557,6 +570,10 @@ impl LockClient {
             return;
         }
         if request.travels() {
+            // Its way is tried again as a whole; nobody is asked again alone.
+            for member in &mut request.members {
+                member.retry = member.retry.filter(|retry| *retry > now);
+            }
             self.travel_again(place, out);
             return;
         }
