@@ -37,7 +37,7 @@ pub struct Node {
     thread: Option<JoinHandle<()>>,
     /// Gone once the node has ended.
     gateway: Mutex<Option<ApiHandle>>,
-    _keeper: Option<Keeper>,
+    keeper: Option<Keeper>,
 }
 
 impl Node {
@@ -103,7 +103,7 @@ impl Node {
             meters: meters.clone(),
             thread: Some(thread),
             gateway: Mutex::new(None),
-            _keeper: None,
+            keeper: None,
         };
         let context = api::Context {
             cluster: options.cluster,
@@ -121,7 +121,7 @@ impl Node {
         let gateway = gateway.map_err(|error| StartError::System(error.to_string()))?;
         node.gateway = Mutex::new(Some(gateway));
         if !gate.is_open() {
-            node._keeper = Some(Keeper::spawn(gate, node.shard.clone()).map_err(system)?);
+            node.keeper = Some(Keeper::spawn(gate, node.shard.clone()).map_err(system)?);
         }
         Ok(node)
     }
@@ -174,6 +174,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        drop(self.keeper.take());
         self.shard.kill();
         drop(self.take_gateway());
         if let Some(thread) = self.thread.take() {

@@ -18,6 +18,10 @@ const ENDPOINTS_MAX: usize = 1000;
 
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields are flags of the command line"
+)]
 pub(crate) struct Endpoints {
     #[arg(long, value_name = "URL,…", value_delimiter = ',')]
     #[arg(
