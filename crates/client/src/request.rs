@@ -175,7 +175,8 @@ impl<G> fmt::Debug for Request<G> {
         let wanted = &self.wanted;
         let mut out = out.debug_struct("Request");
         out.field("want", &wanted.want);
-        out.field("wishes", &wanted.wishes).finish()
+        out.field("wishes", &wanted.wishes);
+        out.finish_non_exhaustive()
     }
 }
 

@@ -336,3 +336,45 @@ fn refused(run: &Run, what: &str, says: &str) {
     let plain = run.err.trim_end().chars().all(|c| !c.is_control());
     assert!(plain, "{what}: control characters in {:?}", run.err);
 }
+
+#[test]
+fn tls_needs_all_its_files_and_the_right_certificate() {
+    let here = directory();
+    files(here.path());
+    let init = ["certs", "init", "--cluster", "test"];
+    let node = ["certs", "node", "--id", "1", "--host", "127.0.0.1"];
+    for words in [&init[..], &node[..]] {
+        let run = conclave(here.path(), words);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+    }
+    let some = format!("{NODE}[tls]\nca = \"certs/ca.pem\"\ncert = \"certs/node-1.pem\"\n");
+    put(here.path(), "node.toml", &some);
+    let check = ["check-config", "node.toml"];
+    let fails = |flags: &[&str], says: &str| {
+        let run = conclave(here.path(), &[&check[..], flags].concat());
+        assert_eq!(run.code, Some(2), "{flags:?}: {}", run.out);
+        assert!(run.err.contains(says), "{flags:?}: {}", run.err);
+        assert_eq!(run.err.lines().count(), 1, "{}", run.err);
+    };
+    fails(&[], "tls.key is missing");
+    put(
+        here.path(),
+        "node.toml",
+        format!("{some}key = \"certs/node-1.key\"\n"),
+    );
+    fails(&[], "write https://");
+    put(
+        here.path(),
+        "cluster.toml",
+        CLUSTER.replace("http://", "https://"),
+    );
+    fails(&["--id", "2"], "node/1 of cluster 'test', not of node/2");
+    fails(&["--tls-ca", "secret"], "no certificate in PEM");
+    fails(&["--tls-key", "certs/ca.key"], "does not fit");
+    // Others may reach it without asking for plain TCP.
+    let open = ["--listen-peer", "0.0.0.0:7001", "--json"];
+    let told = told(here.path(), &[], &[&check[..], &open].concat());
+    let file = setting(&told, "tls.cert");
+    assert_eq!(file, ("certs/node-1.pem", "the file, line 7"));
+    assert_eq!(setting(&told, "listen_api").0, "127.0.0.1:8001");
+}

@@ -1,5 +1,7 @@
 //! The worked example of `docs/curl.md`, run as it stands.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,7 @@
 //! What `deploy/` says is true: its files parse, belong together, and name only what exists.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

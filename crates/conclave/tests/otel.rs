@@ -223,7 +223,11 @@ fn of_a_thin_client(cluster: &Cluster, collector: &Collector) {
     assert_eq!(hex(&links[0].trace_id), trace);
     assert_eq!(hex(&links[0].span_id), span);
     let grants = collector.grants(&root, 3);
-    assert!(grants.iter().all(|grant| grant.note("lock.grant") != ""));
+    assert!(
+        grants
+            .iter()
+            .all(|grant| !grant.note("lock.grant").is_empty())
+    );
     let release = collector.wait_for("lock.release", "thin", |_| true);
     assert_eq!(release.span.trace_id, root.span.trace_id);
     assert_eq!(release.instance, "n3");
@@ -321,5 +325,7 @@ fn show(collector: &Collector) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = digits.filter_map(|digit| char::from_digit(digit.into(), 16));
+    digits.collect()
 }

@@ -103,7 +103,9 @@ fn whoever_only_tries_finds_the_last_free_slot_or_is_told_at_once() {
     let mut cluster = Cluster::new(config("majority(3)", &[]), 4);
     let tries = |cluster: &mut Cluster, client| {
         let mut wishes = slots(3);
-        wishes.iter_mut().for_each(|wish| wish.attempt = true);
+        for wish in &mut wishes {
+            wish.attempt = true;
+        }
         take(cluster, client, 1, wishes);
         cluster.drain();
     };
@@ -126,9 +128,9 @@ fn a_deadline_or_a_cancel_ends_the_wait_for_all_slots() {
     }
     let mut wishes = slots(2);
     let deadline = cluster.now.mono + Duration::from_millis(50);
-    wishes
-        .iter_mut()
-        .for_each(|wish| wish.deadline = Some(deadline));
+    for wish in &mut wishes {
+        wish.deadline = Some(deadline);
+    }
     take(&mut cluster, 2, 1, wishes);
     cluster.drain();
     let waits = ClientEvent::Position(Key(1), 1);

@@ -185,7 +185,7 @@ fn a_watch_asks_others_when_a_node_dies() {
     assert_eq!(synced(&cluster, 0), [false, true]);
     // Nodes that pause after their crash know too little to count.
     cluster.restart(watched[0]);
-    cluster.pass(Duration::from_secs(2));
+    cluster.pass(Duration::from_millis(800));
     assert!(last(&cluster, 0).partial);
     cluster.pass(Duration::from_secs(20));
     assert!(!last(&cluster, 0).partial);

@@ -321,8 +321,15 @@ fn pair((field, value): (&'static str, Value)) -> KeyValue {
 
 #[cfg(test)]
 mod tests {
-    use conclave_protocol::id::{RequestNo, SessionId};
+    use std::sync::{Arc, Mutex};
 
+    use conclave_protocol::id::{
+        ClientId, GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token,
+    };
+    use conclave_protocol::lock::{Ask, Bond, ClientEvent, Mode, Priority};
+    use opentelemetry_sdk::error::OTelSdkResult;
+
+    use super::super::Acquisition;
     use super::*;
 
     fn origin(session: u128, request: u64) -> Origin {
@@ -368,6 +375,95 @@ mod tests {
         ] {
             assert!(parent(bad).is_none(), "{bad}");
         }
+    }
+
+    /// Keeps what it is sent.
+    #[derive(Clone, Debug, Default)]
+    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+
+    impl SpanProcessor for Kept {
+        fn on_start(&self, _: &mut opentelemetry_sdk::trace::Span, _: &Context) {}
+
+        fn on_end(&self, span: SpanData) {
+            self.0.lock().unwrap().push(span);
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+    }
+
+    fn ask(name: &str, request: u64) -> Arc<Ask> {
+        let request = RequestNo(request);
+        let client = ClientId(1);
+        Arc::new(Ask {
+            name: Name::new(name),
+            mode: Mode::Exclusive,
+            session: SessionId(5),
+            request,
+            priority: Priority {
+                t: 0,
+                client,
+                request,
+            },
+            bond: Bond::Attached,
+        })
+    }
+
+    /// Any one of two locks: each request has its trace, and the second links to the first.
+    #[test]
+    fn several_requests_are_a_trace_each_linked_to_the_first() {
+        let kept = Kept::default();
+        send_to(kept.clone());
+        let parent = parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let mut job = Acquisition::begin(Caller(parent));
+        let (a, b) = (ask("a", 1), ask("b", 2));
+        job.asked(NodeId(0), &a);
+        job.asked(NodeId(1), &a);
+        job.asked(NodeId(0), &b);
+        job.told(&ClientEvent::Position(Key(1), 3), |_| true);
+        let entered = ClientEvent::Entered {
+            key: Key(1),
+            name: Name::new("b"),
+            token: Token(9),
+            members: vec![(NodeId(0), GrantNo(4))],
+        };
+        job.told(&entered, |origin| origin == Origin::from(&*b));
+        job.told(&ClientEvent::Lost(Key(1), Name::new("b")), |_| false);
+        drop(job);
+        let spans = std::mem::take(&mut *kept.0.lock().unwrap());
+        let told: Vec<(&str, String)> =
+            spans.iter().map(|span| (&*span.name, said(span))).collect();
+        let told: Vec<(&str, &str)> = told.iter().map(|(name, out)| (*name, &**out)).collect();
+        assert_eq!(
+            told,
+            [
+                ("lock.acquire", "entered"),
+                ("lock.acquire", "cancelled"),
+                ("lock.hold", "lost")
+            ]
+        );
+        let (second, first, hold) = (&spans[0], &spans[1], &spans[2]);
+        let (trace, root) = ids(Origin::from(&*a));
+        assert_eq!(first.span_context.trace_id(), trace);
+        let linked = |span: &SpanData| span.links[0].span_context.span_id();
+        assert_eq!(linked(first).to_string(), "00f067aa0ba902b7");
+        assert_eq!(linked(second), root);
+        assert_ne!(second.span_context.trace_id(), trace);
+        assert_eq!(hold.parent_span_id, second.span_context.span_id());
+        assert_eq!(hold.span_context.trace_id(), second.span_context.trace_id());
+        assert_eq!(hold.status, Status::error("lost"));
+        assert_eq!(first.events[0].name, "queued");
+    }
+
+    fn said(span: &SpanData) -> String {
+        let mut notes = span.attributes.iter();
+        let outcome = notes.find(|note| note.key.as_str() == "outcome");
+        outcome.map_or_else(String::new, |note| note.value.to_string())
     }
 
     #[test]

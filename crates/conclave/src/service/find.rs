@@ -18,10 +18,7 @@ const ENDPOINTS_MAX: usize = 1000;
 
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
-#[expect(
-    clippy::struct_field_names,
-    reason = "fields are flags of the command line"
-)]
+#[expect(clippy::struct_field_names, reason = "the name of its flag")]
 pub(crate) struct Endpoints {
     #[arg(long, value_name = "URL,…", value_delimiter = ',')]
     #[arg(

@@ -369,7 +369,10 @@ impl Lock {
             let names = set.names();
             let tokens = names.iter().map(|name| set.token(name.bytes()));
             let tokens = tokens.map(|token| token.unwrap_or_default().to_string());
-            let lines = names.iter().map(|name| name.bytes()).collect::<Vec<_>>();
+            let lines = names
+                .iter()
+                .map(conclave_client::Name::bytes)
+                .collect::<Vec<_>>();
             command
                 .env("CONCLAVE_LOCKS", OsStr::from_bytes(&lines.join(&b'\n')))
                 .env("CONCLAVE_TOKENS", tokens.collect::<Vec<_>>().join("\n"));

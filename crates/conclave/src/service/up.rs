@@ -24,7 +24,7 @@ use crate::output;
 const QUIET: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Up {
     #[command(flatten)]
     shape: Shape,

@@ -1,5 +1,7 @@
 //! Why a request waits, in words: what each node says, put together for people.
 
+use std::fmt::Write as _;
+
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Why;
 use serde::{Deserialize, Serialize};
@@ -92,10 +94,10 @@ fn paused(answers: &[(NodeId, Local)]) -> String {
             continue;
         };
         let number = node.0 + 1;
-        text.push_str(&match local.pause_ms {
-            Some(pause) => format!("; node {number} is {state} for {} s", pause.div_ceil(1000)),
-            None => format!("; node {number} is {state}"),
-        });
+        let _ = write!(text, "; node {number} is {state}");
+        if let Some(pause) = local.pause_ms {
+            let _ = write!(text, " for {} s", pause.div_ceil(1000));
+        }
     }
     text
 }
@@ -119,7 +121,7 @@ fn cause(
     };
     let number = node.0 + 1;
     let rival = cause.by.as_ref().and_then(|by| find(by, answers));
-    let who = rival.map_or_else(|| "somebody else".to_owned(), |rival| named(rival));
+    let who = rival.map_or_else(|| "somebody else".to_owned(), named);
     let inside = rival.is_some_and(|rival| {
         let mut holders = merged.holders.iter();
         holders.any(|holder| holder.session == rival.session && holder.group == rival.group)

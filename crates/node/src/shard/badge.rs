@@ -74,6 +74,16 @@ fn decide(badge: &Badge, greeting: &Greeting, gate: &Gate) -> Result<Option<Who>
             gate.who(Some(identity), credential)?
         }
     };
+    // Where TLS is spoken a node is whom its certificate names: the key that all nodes share shows
+    // only that it is one of them, and one of them may be in wrong hands.
+    let named = match badge {
+        Badge::Shown(Ok(Identity::Node(id))) => Some(node_principal(*id)),
+        _ => None,
+    };
+    let gateway = who.as_ref().filter(|who| who.gateway);
+    if *badge != Badge::Open && gateway.is_some_and(|who| Some(&who.principal) != named.as_ref()) {
+        return refuse("a node must show its own certificate");
+    }
     match (role, &who) {
         (Role::Node(node), Some(who)) if who.principal != node_principal(node.0 + 1) => {
             Err(Rejection::Credential)
@@ -159,10 +169,32 @@ mod tests {
             assert_eq!(ask(Role::Client, Some("x")), Err(Rejection::Credential));
             let node = Role::Node(NodeId(1));
             assert_eq!(ask(node, Some("t0ken")), Err(Rejection::Credential));
-            let proof = key.credential_of(NodeId(1));
-            assert!(ask(node, Some(&proof)).unwrap().unwrap().gateway);
-            let other = key.credential_of(NodeId(2));
-            assert_eq!(ask(node, Some(&other)), Err(Rejection::Credential));
+        }
+        let node = Role::Node(NodeId(1));
+        let ask = |badge, role, id| {
+            let proof = key.credential_of(NodeId(id));
+            decide(badge, &greeting(role, Some(&proof)), &gate)
+        };
+        let plain = &Badge::Open;
+        assert!(ask(plain, node, 1).unwrap().unwrap().gateway);
+        assert_eq!(ask(plain, node, 2), Err(Rejection::Credential));
+        // Over TLS the key that all nodes share does not make one node another.
+        let second = Badge::Shown(Ok(Identity::Node(2)));
+        let client = Badge::Shown(Ok(Identity::Client("ci".to_owned())));
+        assert!(ask(&second, node, 1).unwrap().unwrap().gateway);
+        assert!(ask(&second, Role::Client, 1).unwrap().unwrap().gateway);
+        for (badge, role, id) in [
+            (&Badge::None, node, 1),
+            (&Badge::None, Role::Client, 1),
+            (&client, Role::Client, 1),
+            (&second, Role::Client, 2),
+            (&second, node, 2),
+        ] {
+            let asked = ask(badge, role, id);
+            assert!(
+                matches!(asked, Err(Rejection::Identity { .. })),
+                "{asked:?}"
+            );
         }
     }
 }

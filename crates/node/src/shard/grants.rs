@@ -3,7 +3,7 @@
 //!
 //! | span | from | to |
 //! |---|---|---|
-//! | `lock.grant` | the request comes, or its grant was given back | it is granted, refused, or ends |
+//! | `lock.grant` | the request comes, or its grant was given back | it is granted or ends |
 //! | `lock.inquire` | a grant is asked back | it is given back, or ends |
 
 use std::collections::HashMap;
@@ -22,6 +22,9 @@ const OPEN_MAX: usize = 16_384;
 pub(super) struct Grants {
     node: NodeId,
     open: HashMap<Origin, Open>,
+    limit: usize,
+    /// Whether a trace of a request is made.
+    wants: fn(Origin) -> bool,
 }
 
 #[derive(Debug)]
@@ -36,6 +39,8 @@ impl Grants {
         Self {
             node,
             open: HashMap::new(),
+            limit: OPEN_MAX,
+            wants: trace::wants,
         }
     }
 
@@ -154,7 +159,8 @@ impl Grants {
         origin: Origin,
         travels: bool,
     ) -> Option<&mut Span> {
-        if self.open.len() >= OPEN_MAX || self.open.contains_key(&origin) || !trace::wants(origin) {
+        let full = self.open.len() >= self.limit;
+        if full || self.open.contains_key(&origin) || !(self.wants)(origin) {
             return None;
         }
         let mut span = Span::child(name, origin, now);
@@ -188,5 +194,183 @@ pub(super) fn outcome(why: End) -> &'static str {
         End::Disconnected => "disconnected",
         End::Forgotten => "forgotten",
         End::Revoked => "revoked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use conclave_protocol::Wall;
+    use conclave_protocol::id::{
+        ClientId, GrantNo, Incarnation, Name, RequestNo, SessionId, Token,
+    };
+    use conclave_protocol::lock::{Bond, Claim, Mode, Priority, Refusal, Resume, Travel};
+
+    use super::*;
+
+    fn grants(limit: usize) -> Grants {
+        Grants {
+            limit,
+            wants: |_| true,
+            ..Grants::new(NodeId(0))
+        }
+    }
+
+    fn ask(request: u64) -> Arc<Ask> {
+        Arc::new(Ask {
+            name: Name::new("a"),
+            mode: Mode::Exclusive,
+            session: SessionId(1),
+            request: RequestNo(request),
+            priority: Priority {
+                t: 0,
+                client: ClientId(1),
+                request: RequestNo(request),
+            },
+            bond: Bond::Attached,
+        })
+    }
+
+    fn request(request: u64) -> Message {
+        Message::Request {
+            ask: ask(request),
+            hint: Token(0),
+            inside: false,
+        }
+    }
+
+    fn reference(request: u64) -> GrantRef {
+        GrantRef {
+            session: SessionId(1),
+            request: RequestNo(request),
+            grant: GrantNo(7),
+        }
+    }
+
+    fn locked(request: u64) -> Message {
+        Message::Locked {
+            grant: reference(request),
+            floor: Token(0),
+            limit: Token(0),
+            incarnation: Incarnation(1),
+            clock: Wall(0),
+        }
+    }
+
+    fn ended(request: u64, why: End) -> NodeEvent {
+        NodeEvent::Ended {
+            ask: ask(request),
+            grant: GrantNo(7),
+            why,
+        }
+    }
+
+    fn kept(grants: &Grants) -> Vec<Origin> {
+        grants.open.keys().copied().collect()
+    }
+
+    #[test]
+    fn whatever_answers_a_request_ends_its_span() {
+        let (session, number) = (SessionId(1), RequestNo(1));
+        let answers = [
+            locked(1),
+            Message::Denied {
+                session,
+                request: Some(number),
+                why: Refusal::Size,
+            },
+            Message::Dead {
+                session,
+                request: Some(number),
+            },
+        ];
+        let mut grants = grants(10);
+        for answer in answers {
+            grants.heard(Now::default(), &request(1));
+            assert_eq!(kept(&grants).len(), 1);
+            grants.said(Now::default(), &answer);
+            assert!(kept(&grants).is_empty(), "{answer:?}");
+        }
+        for why in [
+            End::Cancelled,
+            End::Expired,
+            End::Done(Token(1)),
+            End::Revoked,
+        ] {
+            grants.heard(Now::default(), &request(1));
+            grants.told(Now::default(), &ended(1, why));
+            assert!(kept(&grants).is_empty(), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_grant_that_is_given_back_is_waited_for_again() {
+        let mut grants = grants(10);
+        grants.heard(Now::default(), &request(1));
+        grants.said(Now::default(), &locked(1));
+        grants.said(Now::default(), &Message::Inquire(reference(1)));
+        assert_eq!(kept(&grants).len(), 1, "until it is given back");
+        grants.told(Now::default(), &ended(1, End::Yielded));
+        assert_eq!(kept(&grants).len(), 1, "it waits again");
+        grants.said(Now::default(), &locked(1));
+        assert!(kept(&grants).is_empty());
+    }
+
+    #[test]
+    fn a_travelling_request_ends_with_its_grant_and_a_resumed_one_is_not_new() {
+        let mut grants = grants(10);
+        let travel = Travel {
+            ask: ask(1),
+            hint: Token(0),
+            route: Arc::from([NodeId(0)]),
+            grants: Vec::new(),
+        };
+        grants.heard(Now::default(), &Message::Travel(Box::new(travel)));
+        let granted = NodeEvent::Granted {
+            ask: ask(1),
+            grant: GrantNo(7),
+            floor: Token(0),
+            limit: Token(0),
+            bypass: false,
+            inside: false,
+        };
+        grants.told(Now::default(), &granted);
+        assert!(kept(&grants).is_empty());
+        let claim = |request: u64, seen: u64| Claim {
+            ask: ask(request),
+            hint: Token(0),
+            seen: GrantNo(seen),
+            holding: seen > 0,
+            inside: None,
+            raising: None,
+            fresh: true,
+        };
+        let resume = Resume {
+            live: vec![claim(1, 5), claim(2, 0)],
+            last: true,
+            ..Resume::default()
+        };
+        grants.heard(Now::default(), &Message::Resume(Box::new(resume)));
+        assert_eq!(kept(&grants), [Origin::from(&*ask(2))]);
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more() {
+        let mut grants = grants(3);
+        for number in 0..10 {
+            grants.heard(Now::default(), &request(number));
+        }
+        assert_eq!(kept(&grants).len(), 3);
+        let not_now = |number: u64| Message::NotNow {
+            session: SessionId(1),
+            request: RequestNo(number),
+            why: conclave_protocol::lock::NotNow::Draining,
+            retry: Duration::ZERO,
+        };
+        for number in 0..10 {
+            grants.said(Now::default(), &not_now(number));
+        }
+        assert!(kept(&grants).is_empty());
     }
 }

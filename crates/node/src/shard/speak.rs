@@ -55,10 +55,16 @@ pub(super) fn event(node: NodeId, event: &NodeEvent) {
             tell!(node, ask, grant = grant.0, why = outcome(*why), "ended");
         }
         NodeEvent::Refused(why) => debug!(%node, %why, "refused"),
-        NodeEvent::Close(_)
-        | NodeEvent::Serving
-        | NodeEvent::CannotRecover
-        | NodeEvent::Barred { .. } => {}
+        NodeEvent::Barred {
+            principal,
+            session,
+            name,
+            why,
+        } => {
+            let lock = name.as_ref().map(|name| shown(name).to_string());
+            debug!(%node, %principal, session = %short(*session), lock, %why, "barred");
+        }
+        NodeEvent::Close(_) | NodeEvent::Serving | NodeEvent::CannotRecover => {}
     }
 }
 
@@ -105,6 +111,12 @@ pub(super) fn heard(node: NodeId, message: &Message) {
     match message {
         Message::Request { ask, .. } => tell!(node, &**ask, mode = %ask.mode, "asked"),
         Message::Travel(travel) => tell!(node, &*travel.ask, mode = %travel.ask.mode, "asked"),
+        Message::Resume(resume) => {
+            for claim in &resume.live {
+                let (ask, grant) = (&claim.ask, claim.seen.0);
+                tell!(node, &**ask, mode = %ask.mode, grant, "asked on a new connection");
+            }
+        }
         _ => {}
     }
 }

@@ -67,6 +67,9 @@ pub struct Access {
     rules: BTreeMap<Arc<str>, Vec<Allowed>>,
 }
 
+/// A prefix, and what is allowed there as bits.
+type Allowed = (Box<[u8]>, u8);
+
 impl Access {
     /// The rules, together.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, AccessError> {

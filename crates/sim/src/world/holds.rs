@@ -244,10 +244,10 @@ impl World<'_> {
         if let Some(nanos) = wish.cancel {
             self.queue.push_in(nanos, Event::Hold(key, Do::Cancel));
         }
-        self.ask(client, key, wish);
+        self.ask(client, key, &wish);
     }
 
-    fn ask(&mut self, client: u32, key: Key, wish: Wish) {
+    fn ask(&mut self, client: u32, key: Key, wish: &Wish) {
         let now = self.clients[client as usize].clock.now(True(self.now)).mono;
         let mut all: Vec<Acquire> = Vec::with_capacity(wish.locks.len());
         for (place, (name, mode)) in wish.locks.iter().enumerate() {

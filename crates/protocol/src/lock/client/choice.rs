@@ -188,6 +188,7 @@ impl LockClient {
 mod tests {
     use super::*;
 
+    #[expect(clippy::unnecessary_wraps, reason = "a round trip may be unknown")]
     fn ms(millis: u64) -> Option<Duration> {
         Some(Duration::from_millis(millis))
     }
