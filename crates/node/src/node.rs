@@ -174,7 +174,6 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        drop(self.keeper.take());
         self.shard.kill();
         drop(self.take_gateway());
         if let Some(thread) = self.thread.take() {

@@ -57,9 +57,6 @@ pub enum AccessError {
     Principal,
 }
 
-/// A prefix, and what is allowed with the names below it, as bits.
-type Allowed = (Box<[u8]>, u8);
-
 /// All rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -99,7 +96,7 @@ impl Access {
     /// Whether a principal may do this with the lock of this name.
     pub fn may(&self, principal: &str, action: Action, name: &[u8]) -> bool {
         let bit = bit(action);
-        let allows = |(prefix, may): &Allowed| may & bit != 0 && name.starts_with(prefix);
+        let allows = |(prefix, may): &(Box<[u8]>, u8)| may & bit != 0 && name.starts_with(prefix);
         let of = [principal, ANYONE].into_iter();
         self.is_open()
             || of
