@@ -1,33 +1,20 @@
 //! What nodes log about locks.
 
 use std::fs::{self, File};
-use std::process::Stdio;
 
-use crate::cluster::{Kid, conclave, ran, until};
+use crate::cluster::{Cluster, until};
 
 #[test]
 fn lines_about_a_lock_name_it_and_keep_secrets() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("log");
-    let mut up = conclave(home.path());
-    up.args([
-        "up",
-        "--nodes",
-        "3",
-        "--json",
-        "--log",
-        "conclave_node=debug",
-    ]);
-    up.stdout(Stdio::piped())
-        .stderr(File::create(&path).unwrap());
-    let mut up = Kid::spawn(&mut up);
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut up.output(), &mut line).unwrap();
+    let log = File::create(&path).unwrap();
+    let words = ["--nodes", "3", "--log", "conclave_node=debug"];
+    let cluster = Cluster::start_logged(home, &words, &[], log.into());
     let long = format!("a\u{1b}b{}", "c".repeat(100));
     for name in ["jobs/nightly", long.as_str()] {
-        let mut lock = conclave(home.path());
         let script = "echo $CONCLAVE_GROUP";
-        let (code, group, errors) = ran(lock.args(["lock", name, "--", "sh", "-c", script]));
+        let (code, group, errors) = cluster.run(&["lock", name, "--", "sh", "-c", script]);
         assert_eq!(code, 0, "{errors}");
         // The group of an exclusive holder has its whole session in it.
         let session = group.trim().strip_prefix("own:").unwrap();
