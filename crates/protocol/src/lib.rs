@@ -2,9 +2,13 @@
 //! the client, the simulator and the model checker drive the same code.
 
 pub mod baseline;
+pub mod fault;
 pub mod id;
+pub mod keeper;
+pub mod lease;
 pub mod lock;
 pub mod machine;
+pub mod object;
 pub mod table;
 pub mod time;
 

@@ -1,0 +1,152 @@
+//! What the client's machine for leases and objects is told, and what it tells.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Answer;
+use crate::fault::Lie;
+use crate::id::{Key, Name, NodeId, Token};
+use crate::lease::{LeaseRefusal, Terms};
+use crate::object::{Kind, ObjectRefusal, Span};
+use crate::time::Instant;
+
+/// What the client's machine is told.
+#[derive(Clone, Debug)]
+pub enum ClientInput {
+    /// A connection to this node is open, and nothing was sent on it yet.
+    Opened(NodeId),
+    /// The connection to this node is gone, with what was on it.
+    Closed(NodeId),
+    /// A node says something.
+    Heard(NodeId, Answer),
+    /// The time of [`crate::Machine::next_wake`] has come, or may have.
+    Wake,
+    /// Do this; what comes of it is told under the key, which the caller never uses again.
+    Do(Key, Command),
+    /// Extend the lease of this key.
+    Renew(Key),
+    /// Give back the lease of this key, or stop what it asked for. An operation that was
+    /// submitted may still be done.
+    End(Key),
+}
+
+/// What a caller wants.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// A lease.
+    Lease {
+        /// Its name.
+        name: Name,
+        /// How to ask for it.
+        terms: Terms,
+        /// How long to try; none tries until it has it, zero tries once.
+        wait: Option<Duration>,
+    },
+    /// An operation on an object.
+    Submit {
+        /// The object.
+        object: Name,
+        /// What it is.
+        kind: Arc<dyn Kind>,
+        /// The operation.
+        body: Arc<[u8]>,
+    },
+    /// The cells that an operation reads, as committed at some time after this.
+    Read {
+        /// The object.
+        object: Name,
+        /// What it is.
+        kind: Arc<dyn Kind>,
+        /// The cells, span by span.
+        spans: Vec<Span>,
+    },
+    /// To be told of changes to an object.
+    Watch {
+        /// The object.
+        object: Name,
+    },
+}
+
+/// What the client's machine tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// The lease is held until then, on the clock of this client.
+    Held {
+        /// Whose.
+        key: Key,
+        /// The fencing token.
+        token: Token,
+        /// The lease ends now or before.
+        end: Instant,
+        /// How many attempts it took.
+        attempts: u32,
+    },
+    /// The lease is held longer.
+    Renewed {
+        /// Whose.
+        key: Key,
+        /// Until then.
+        end: Instant,
+    },
+    /// A renewal did not get enough votes; the lease ends when it was to end.
+    NotRenewed {
+        /// Whose.
+        key: Key,
+    },
+    /// An operation was done.
+    Done {
+        /// Whose.
+        key: Key,
+        /// What came of it.
+        result: Arc<[u8]>,
+        /// The version at which it is known to be done, if it is known.
+        version: Option<u64>,
+    },
+    /// What was read.
+    Read {
+        /// Whose.
+        key: Key,
+        /// The version that was read; 0 if there is nothing.
+        version: u64,
+        /// The cells of each span.
+        cells: Vec<Vec<(crate::object::Cell, crate::object::Value)>>,
+    },
+    /// A watched object has (at least) this version now. The first one comes at once.
+    Changed {
+        /// Whose.
+        key: Key,
+        /// b+1 nodes have committed it.
+        version: u64,
+    },
+    /// It will not be.
+    Failed {
+        /// Whose.
+        key: Key,
+        /// Why.
+        why: Failure,
+    },
+    /// A node differs from what enough others say.
+    Lied {
+        /// Which.
+        node: NodeId,
+        /// How.
+        lie: Lie,
+    },
+}
+
+/// Why something asked for did not come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The time to wait is over.
+    TimedOut,
+    /// Enough nodes refuse the lease.
+    Lease(LeaseRefusal),
+    /// Enough nodes refuse the operation, or whoever ordered it did.
+    Object(ObjectRefusal),
+    /// The object is of another kind, or of newer code.
+    OtherKind,
+    /// The key was ended by its caller.
+    Ended,
+    /// This client has as much under way as it may.
+    Busy,
+}

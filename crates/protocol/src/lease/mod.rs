@@ -1,0 +1,14 @@
+//! Leases: the exclusive right to something for a time, given by nodes of which b may lie.
+//!
+//! A client asks all nodes at once. Each gives its vote for a while unless it has given it to
+//! somebody else; enough votes are a lease, which ends by itself. Whoever gets too few gives them
+//! back and tries again later.
+
+pub mod config;
+pub mod message;
+pub mod plant;
+
+pub use config::{Backoff, LeaseConfig, Terms};
+pub use message::{
+    Attempt, LeaseAnswer, LeaseAsk, LeaseKey, LeaseRefusal, LeaseReply, Seal, Secret, Space, Try,
+};

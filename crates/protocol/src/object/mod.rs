@@ -1,0 +1,17 @@
+//! Objects: data that all clients change in one order, kept by nodes of which b may lie.
+//!
+//! A client submits an operation to all nodes. Some client that has the object's lease gathers
+//! what waits, applies it, proposes the new state under its rank and commits it; the nodes tell
+//! everybody the results. Nodes never run operations: a state is a set of named cells, an
+//! operation turns into cells that change, and only those travel.
+
+pub mod kind;
+pub mod message;
+pub mod state;
+
+pub use kind::{Context, Draft, Kind, KindError};
+pub use message::{
+    Author, Carry, ObjectAsk, ObjectRefusal, ObjectTell, OpId, Page, Pending, Phase, Proof, Rank,
+    Span, View,
+};
+pub use state::{Cell, Delta, Digest, Stamp, State, StateError, Value};
