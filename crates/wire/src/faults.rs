@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use conclave_protocol::fault::{Aborts, FaultError, Faults};
 use conclave_protocol::lease::LeaseConfig;
-use conclave_protocol::lease::plant::Rules;
 use conclave_protocol::object::ObjectConfig;
 use serde::{Deserialize, Serialize};
 
@@ -55,13 +54,8 @@ const DELAY: Duration = Duration::from_millis(50);
 const ORDER_SPAN: Duration = Duration::from_millis(500);
 const SPAN_MAX: Duration = Duration::from_mins(1);
 const OBJECT_SIZE_MAX: usize = 16 << 20;
-/// How far the rate of a clock may be off, in millionths: as with locks.
-const DRIFT_PPM: u32 = 5000;
 /// The largest object that can be allowed.
 const OBJECT_SIZE_LIMIT: usize = 1 << 30;
-/// Most leases that a node keeps at once, and most requests that wait for one.
-const LEASES_MAX: usize = 1_000_000;
-const WAITING_MAX: usize = 1024;
 
 impl FaultsText {
     /// Whether it is in every respect as if it were not there.
@@ -150,14 +144,10 @@ impl Cluster {
             .map_err(|error| few(&error, ""))?;
         let usual = conclave_protocol::lock::Limits::default();
         Ok(LeaseConfig {
-            faults,
             delay: self.faults.delay(),
-            drift_ppm: DRIFT_PPM,
             span_max: self.faults.span_max(),
-            leases_max: LEASES_MAX,
-            waiting_max: WAITING_MAX,
             name_max: self.limits.name_bytes.unwrap_or(usual.name_bytes),
-            rules: Rules::default(),
+            ..LeaseConfig::new(faults)
         })
     }
 

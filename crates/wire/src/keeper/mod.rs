@@ -6,11 +6,14 @@
 mod answer;
 mod ask;
 mod parts;
+mod record;
 
 use conclave_protocol::keeper::{Answer, Ask};
 
 use crate::codec::{FRAME_MAX, SKIP_MAX, WireError, split};
 use crate::pb::{Bad, Reader};
+
+pub use record::{decode_record, encode_record};
 
 /// The most parts (cells, deltas, spans, operations, objects) of one frame.
 pub const PARTS_MAX: usize = 1 << 17;

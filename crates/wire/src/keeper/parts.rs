@@ -259,7 +259,12 @@ fn pairs(cells: &[(Cell, Value)]) -> impl Iterator<Item = (&Cell, &Value)> {
 pub(super) fn put_page(out: &mut Vec<u8>, ticket: u64, stamp: &Stamp, page: &Page) {
     pb::uint(out, 1, ticket);
     put_stamp(out, 2, stamp);
-    pb::message(out, 3, |out| {
+    put_page_body(out, 3, page);
+}
+
+/// Writes a page as a message.
+pub(super) fn put_page_body(out: &mut Vec<u8>, field: u32, page: &Page) {
+    pb::message(out, field, |out| {
         pb::bytes(out, 1, &page.previous.0);
         put_cells(out, 2, pairs(&page.cells));
         pb::flag(out, 3, page.last);
@@ -280,7 +285,8 @@ pub(super) fn paged(mut from: Reader<'_>, budget: &mut Budget) -> Result<(u64, S
     Ok((ticket, given(which)?, given(found)?))
 }
 
-fn page(mut from: Reader<'_>, budget: &mut Budget) -> Result<Page, Bad> {
+/// Reads a page.
+pub(super) fn page(mut from: Reader<'_>, budget: &mut Budget) -> Result<Page, Bad> {
     let (mut previous, mut cells, mut last) = (None, Vec::new(), false);
     while let Some((field, value)) = from.next()? {
         match field {

@@ -9,7 +9,9 @@ use super::{keeper_samples, samples};
 use crate::codec::{Decoder, Encoder};
 use crate::greeting::{decode_greeting, decode_reply, encode_greeting, encode_reply};
 use crate::handle::{self, Key};
-use crate::keeper::{decode_answer, decode_ask, encode_answer, encode_ask};
+use crate::keeper::{
+    decode_answer, decode_ask, decode_record, encode_answer, encode_ask, encode_record,
+};
 use crate::record;
 
 fn folder() -> PathBuf {
@@ -48,6 +50,9 @@ fn written() -> Vec<(&'static str, Vec<u8>)> {
         let mut out = Vec::new();
         encode_answer(&answer, &mut out).unwrap();
         files.push((name, out));
+    }
+    for (name, record) in keeper_samples::records() {
+        files.push((name, encode_record(&record)));
     }
     for (name, record) in samples::records() {
         files.push((name, record::encode(&record)));
@@ -133,6 +138,9 @@ fn what_was_written_is_read() {
         let bytes = stored(name);
         let got = decode_answer(&bytes);
         assert_eq!(got, Ok(Some((answer, bytes.len()))), "{name}");
+    }
+    for (name, record) in keeper_samples::records() {
+        assert_eq!(decode_record(&stored(name)), Ok(record), "{name}");
     }
     for (name, record) in samples::records() {
         assert_eq!(record::decode(&stored(name)), Ok(record), "{name}");

@@ -7,10 +7,12 @@ use conclave_protocol::id::Name;
 use conclave_protocol::keeper::{Answer, Ask};
 use conclave_protocol::object::{Delta, Digest, ObjectAsk, ObjectTell, OpId, Page, Stamp};
 
-use super::keeper_samples::{answers, asks};
+use super::keeper_samples::{answers, asks, records};
 use crate::codec::{FRAME_MAX, SKIP_MAX, WireError};
 use crate::generated::peer;
-use crate::keeper::{PARTS_MAX, decode_answer, decode_ask, encode_answer, encode_ask};
+use crate::keeper::{
+    PARTS_MAX, decode_answer, decode_ask, decode_record, encode_answer, encode_ask, encode_record,
+};
 use crate::pb;
 
 fn ask_bytes(ask: &Ask) -> Vec<u8> {
@@ -215,4 +217,21 @@ fn unknown_kinds_are_skipped_up_to_a_bound() {
     let length = (two.len() - 4) as u32;
     two[..4].copy_from_slice(&length.to_le_bytes());
     assert!(decode_ask(&two).is_err(), "two questions in one");
+}
+
+#[test]
+fn records_are_protobuf_and_every_changed_bit_shows() {
+    for (name, record) in records() {
+        let bytes = encode_record(&record);
+        is_protobuf::<peer::KeeperRecord>(&bytes[9..]);
+        assert_eq!(decode_record(&bytes), Ok(record), "{name}");
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_record(&changed).is_err(), "{name}, bit {bit}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(decode_record(&bytes[..cut]).is_err(), "{name} at {cut}");
+        }
+    }
 }

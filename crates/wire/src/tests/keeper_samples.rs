@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::id::{ClientId, Name, Token};
-use conclave_protocol::keeper::{Answer, Ask};
+use conclave_protocol::keeper::{Answer, Ask, KeeperRecord};
 use conclave_protocol::lease::{
     Attempt, LeaseAnswer, LeaseAsk, LeaseKey, LeaseRefusal, LeaseReply, Seal, Secret, Space, Try,
 };
 use conclave_protocol::object::{
-    Author, Carry, Delta, Digest, ObjectAsk, ObjectRefusal, ObjectTell, OpId, Page, Pending, Phase,
-    Rank, Span, Stamp, View,
+    Author, Carry, Delta, Digest, How, ObjectAsk, ObjectRefusal, ObjectTell, OpId, Page, Pending,
+    Phase, Rank, Span, Stamp, View,
 };
 
 const CLIENT: ClientId = ClientId(0x000c_11e4_0000_0000_0000_0000_0000_0007);
@@ -333,5 +333,77 @@ fn by_number() -> Vec<(&'static str, ObjectTell)> {
             },
         ),
         ("answer-changed", ObjectTell::Changed { ticket, stamp }),
+    ]
+}
+
+/// One record of every kind.
+pub(super) fn records() -> Vec<(&'static str, KeeperRecord)> {
+    let (rank, stamp, proof) = (rank(7), stamp(3), Some(bytes("signed")));
+    let carry = Carry {
+        base: self::stamp(2),
+        deltas: vec![delta()],
+    };
+    vec![
+        ("keeper-record-opened", KeeperRecord::Opened),
+        ("keeper-record-mark", KeeperRecord::Mark(Token(77))),
+        (
+            "keeper-record-span",
+            KeeperRecord::Span(Duration::from_secs(5)),
+        ),
+        (
+            "keeper-record-rank",
+            KeeperRecord::Rank {
+                object: object(),
+                rank,
+                nonce: Some(0),
+                proof: proof.clone(),
+            },
+        ),
+        (
+            "keeper-record-page",
+            KeeperRecord::Page {
+                object: object(),
+                stamp,
+                page: page(),
+            },
+        ),
+        (
+            "keeper-record-proposed",
+            KeeperRecord::Proposed {
+                object: object(),
+                rank,
+                stamp,
+                how: How::Carry(carry),
+                proof,
+            },
+        ),
+        (
+            "keeper-record-committed",
+            KeeperRecord::Committed {
+                object: object(),
+                rank,
+                stamp,
+                how: How::Held,
+                proof: None,
+            },
+        ),
+        (
+            "keeper-record-adopted",
+            KeeperRecord::Adopted {
+                object: object(),
+                stamp,
+                how: How::Pages,
+            },
+        ),
+        (
+            "keeper-record-restored",
+            KeeperRecord::Restored {
+                object: object(),
+                rank,
+                stamp,
+                how: How::Pages,
+                proof: None,
+            },
+        ),
     ]
 }
