@@ -7,6 +7,7 @@
 
 pub mod config;
 pub mod kind;
+pub mod kinds;
 pub mod message;
 pub mod plant;
 pub mod state;
