@@ -45,15 +45,27 @@ pub struct Context {
     pub version: u64,
 }
 
-/// Why an operation could not be done, for kinds that say it in one way.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+/// Why an operation was not done, for kinds that say it in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KindError {
     /// The operation makes no sense to the kind.
     #[error("the operation cannot be read; are all clients of the same version?")]
     Unreadable,
     /// The operation would make the object larger than allowed.
-    #[error("the object would be larger than allowed")]
+    #[error("the operation is too large, or the object would be larger than allowed")]
     TooLarge,
+    /// It was to happen only at another version.
+    #[error("it has version {found}, not the one that was asked for; read it again")]
+    VersionMismatch {
+        /// The version that was found; 0 if there is nothing.
+        found: u64,
+    },
+    /// There is nothing to take.
+    #[error("there is nothing in it")]
+    Empty,
+    /// The number would leave its range.
+    #[error("the number would be out of range")]
+    Overflow,
 }
 
 /// The first byte of the cells that say what the object is.

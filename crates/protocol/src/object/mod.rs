@@ -11,6 +11,7 @@ pub mod cells;
 pub mod config;
 pub mod envelope;
 pub mod kind;
+pub mod kinds;
 pub mod message;
 pub mod orderer;
 pub mod plant;
