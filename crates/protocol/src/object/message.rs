@@ -221,6 +221,8 @@ pub enum ObjectTell {
         phase: Phase,
         /// The state.
         stamp: Stamp,
+        /// How many operations wait there that the state does not reflect.
+        waiting: u32,
     },
     /// A larger rank was seen, or the same one in another attempt.
     Outranked {

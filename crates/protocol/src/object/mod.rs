@@ -5,13 +5,17 @@
 //! everybody the results. Nodes never run operations: a state is a set of named cells, an
 //! operation turns into cells that change, and only those travel.
 
+pub mod config;
 pub mod kind;
 pub mod message;
+pub mod plant;
 pub mod state;
 
+pub use config::ObjectConfig;
 pub use kind::{Context, Draft, Kind, KindError};
 pub use message::{
     Author, Carry, ObjectAsk, ObjectRefusal, ObjectTell, OpId, Page, Pending, Phase, Proof, Rank,
     Span, View,
 };
+pub use plant::{Plant, Rules};
 pub use state::{Cell, Delta, Digest, Stamp, State, StateError, Value};
