@@ -12,6 +12,7 @@ pub mod linear;
 pub mod measure;
 pub mod model;
 pub mod net;
+pub mod object;
 pub mod options;
 pub mod swarm;
 pub mod trace;

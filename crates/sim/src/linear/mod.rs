@@ -38,6 +38,13 @@ pub trait Model {
         result: Option<&Self::Result>,
     ) -> Option<Self::State>;
 
+    /// For each call, when it probably took place: of several that may come next the smallest is
+    /// tried first. A good guess makes the search quick.
+    fn turns(&self, calls: &[Call<Self::Op, Self::Result>]) -> Vec<u64> {
+        let end = |call: &Call<_, _>| call.ended.as_ref().map_or(u64::MAX, |(end, _)| *end);
+        calls.iter().map(end).collect()
+    }
+
     /// A number that equal states share and others do not.
     fn print(&self, state: &Self::State) -> u128;
 }

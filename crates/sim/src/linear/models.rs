@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rpds::RedBlackTreeMap;
 
-use super::{Call, Model, Verdict, linearizable};
+use super::{Broken, Call, Model, Verdict, linearizable};
 
 /// A value or a key.
 pub type Bytes = Arc<[u8]>;
@@ -84,6 +84,10 @@ macro_rules! model {
             ) -> Option<$state> {
                 let (after, expected) = state.act(op)?;
                 result.is_none_or(|result| *result == expected).then_some(after)
+            }
+
+            fn turns(&self, calls: &[Call<Action, Reply>]) -> Vec<u64> {
+                turns(calls)
             }
 
             fn print(&self, state: &$state) -> u128 {
@@ -299,6 +303,80 @@ fn print_of(parts: &[&[u8]]) -> u128 {
     u128::from_le_bytes(first)
 }
 
+/// Calls are tried in the order of their ends, but pushes in the order in which they are popped.
+fn turns(calls: &[Call<Action, Reply>]) -> Vec<u64> {
+    let popped = popped(calls);
+    let end = |call: &Call<Action, Reply>| call.ended.as_ref().map_or(u64::MAX, |(end, _)| *end);
+    let mut turns: Vec<u64> = calls.iter().map(|call| end(call).saturating_mul(2)).collect();
+    // What nobody has seen popped comes after all that was pushed before it.
+    let mut order = Vec::new();
+    for (at, call) in calls.iter().enumerate() {
+        if let Action::Push(value) = &call.op {
+            order.push((at, call.began, value));
+        }
+    }
+    order.sort_by_key(|(_, began, _)| *began);
+    let mut ends: Vec<(u64, usize)> = order.iter().map(|(at, ..)| (end(&calls[*at]), *at)).collect();
+    ends.sort_unstable();
+    let mut ended = ends.into_iter().peekable();
+    let mut before = 0;
+    for (at, began, value) in order {
+        while let Some((_, earlier)) = ended.next_if(|(end, _)| *end < began) {
+            before = before.max(turns[earlier]);
+        }
+        let seen = popped.get(value).and_then(|at| at.first());
+        turns[at] = seen.map_or(before | 1, |at| end(&calls[*at]).saturating_mul(2));
+    }
+    turns
+}
+
+/// Which calls have popped each value.
+fn popped(calls: &[Call<Action, Reply>]) -> BTreeMap<&Bytes, Vec<usize>> {
+    let mut popped: BTreeMap<&Bytes, Vec<usize>> = BTreeMap::new();
+    for (at, call) in calls.iter().enumerate() {
+        if let (Action::Pop, Some((_, Reply::Value(Some(value))))) = (&call.op, &call.ended) {
+            popped.entry(value).or_default().push(at);
+        }
+    }
+    popped
+}
+
+/// A pop that no order explains, found without a search if every value is pushed once: of what was
+/// never pushed, of what was popped before, or of what was pushed behind another that was popped
+/// behind it.
+fn wrong_pop(calls: &[Call<Action, Reply>]) -> Option<usize> {
+    let mut pushed: BTreeMap<&Bytes, &Call<Action, Reply>> = BTreeMap::new();
+    for call in calls {
+        if let Action::Push(value) = &call.op
+            && pushed.insert(value, call).is_some()
+        {
+            return None;
+        }
+    }
+    let end = |call: &Call<Action, Reply>| call.ended.as_ref().map_or(u64::MAX, |(end, _)| *end);
+    // Pairs of a push and its pop.
+    let mut pairs = Vec::new();
+    for (value, pops) in popped(calls) {
+        let push = pushed.get(value);
+        let Some(push) = push.filter(|push| push.began <= end(&calls[pops[0]])) else {
+            return pops.first().copied();
+        };
+        if let Some(again) = pops.get(1) {
+            return Some(*again);
+        }
+        pairs.push((*push, pops[0]));
+    }
+    for (push, pop) in &pairs {
+        let overtaken = pairs.iter().any(|(other, first)| {
+            end(other) < push.began && end(&calls[*pop]) < calls[*first].began
+        });
+        if overtaken {
+            return Some(*pop);
+        }
+    }
+    None
+}
+
 /// The calls of a history that are about one key each, by key; none if one is about all keys.
 pub fn history_of(calls: &[Call<Action, Reply>]) -> Option<BTreeMap<Bytes, Vec<usize>>> {
     let mut keys: BTreeMap<Bytes, Vec<usize>> = BTreeMap::new();
@@ -323,11 +401,40 @@ pub fn check(calls: &[Call<Action, Reply>], steps_max: u64) -> Verdict {
     match &first.op {
         Action::Set(_) | Action::Get => linearizable(&Register, calls, steps_max),
         Action::Add(_) | Action::Count => linearizable(&Counter, calls, steps_max),
-        Action::Push(_) | Action::Pop => linearizable(&Queue, calls, steps_max),
+        Action::Push(_) | Action::Pop => check_queue(calls, steps_max),
         Action::Append(_) | Action::Read(..) | Action::Trim(_) => {
             linearizable(&Log, calls, steps_max)
         }
         _ => check_map(calls, steps_max),
+    }
+}
+
+/// A push without an end whose value nobody has popped need not have been.
+fn check_queue(calls: &[Call<Action, Reply>], steps_max: u64) -> Verdict {
+    if let Some(stuck) = wrong_pop(calls) {
+        let longest = Vec::new();
+        return Verdict::Broken(Broken { longest, stuck });
+    }
+    let popped = popped(calls);
+    let matters = |call: &Call<Action, Reply>| match &call.op {
+        Action::Push(value) => call.ended.is_some() || popped.contains_key(value),
+        _ => true,
+    };
+    let kept: Vec<usize> = (0..calls.len()).filter(|at| matters(&calls[*at])).collect();
+    let own: Vec<_> = kept.iter().map(|at| calls[*at].clone()).collect();
+    of_whole(linearizable(&Queue, &own, steps_max), &kept)
+}
+
+/// A verdict about some calls, as one about the history that they are part of.
+fn of_whole(verdict: Verdict, indices: &[usize]) -> Verdict {
+    match verdict {
+        Verdict::Broken(mut broken) => {
+            let whole = |call: usize| indices[call];
+            broken.longest = broken.longest.into_iter().map(whole).collect();
+            broken.stuck = whole(broken.stuck);
+            Verdict::Broken(broken)
+        }
+        other => other,
     }
 }
 
@@ -339,15 +446,10 @@ fn check_map(calls: &[Call<Action, Reply>], steps_max: u64) -> Verdict {
     let mut unknown = false;
     for indices in keys.values() {
         let own: Vec<_> = indices.iter().map(|index| calls[*index].clone()).collect();
-        match linearizable(&Map, &own, steps_max) {
+        match of_whole(linearizable(&Map, &own, steps_max), indices) {
             Verdict::Linearizable => {}
             Verdict::Unknown => unknown = true,
-            Verdict::Broken(mut broken) => {
-                let whole = |call: usize| indices[call];
-                broken.longest = broken.longest.into_iter().map(whole).collect();
-                broken.stuck = whole(broken.stuck);
-                return Verdict::Broken(broken);
-            }
+            broken @ Verdict::Broken(_) => return broken,
         }
     }
     if unknown {

@@ -6,12 +6,10 @@
 
 use std::sync::Arc;
 
+use conclave_protocol::object::kind::DATA;
 use conclave_protocol::object::{Cell, Context, Draft, Kind, Span, State, Value};
 
 use crate::linear::{Action, Bytes, Reply};
-
-/// The byte with which the names of a kind's own cells begin in a state.
-const OWN: u8 = 0x02;
 
 /// A kind that writes down what is done to it. An operation is an [`Entry`]; what comes of it is
 /// its place, and a random number if it asks for one.
@@ -124,13 +122,13 @@ impl Ledger {
 
     /// How many entries a state has.
     pub fn count(state: &State) -> u64 {
-        let cell = [&[OWN], COUNT].concat();
+        let cell = [&[DATA], COUNT].concat();
         state.get(&cell).and_then(|count| number(count)).unwrap_or(0)
     }
 
     /// The entry at a place of a state.
     pub fn entry(state: &State, place: u64) -> Option<(Entry, Placed)> {
-        let cell = [&[OWN], entry_cell(place).as_slice()].concat();
+        let cell = [&[DATA], entry_cell(place).as_slice()].concat();
         let written = state.get(&cell)?;
         let (body, result) = written.split_at_checked(9)?;
         Some((Entry::read(body)?, Placed::read(result)?))
@@ -203,7 +201,7 @@ fn item_cell(place: u64) -> Vec<u8> {
 
 /// Does an action; none if it does not fit.
 fn act(action: &Action, draft: &mut Draft<'_>) -> Option<Reply> {
-    let count = |draft: &Draft<'_>, cell: &[u8]| {
+    let count = |draft: &mut Draft<'_>, cell: &[u8]| {
         let value = draft.get(cell);
         value.and_then(|value| number(&value)).unwrap_or(0)
     };
@@ -375,15 +373,6 @@ mod tests {
 
     use super::*;
 
-    fn prefixed(state: &State, writes: Vec<(Cell, Option<Value>)>) -> State {
-        let own = |(cell, value): (Cell, Option<Value>)| {
-            let cell: Cell = [&[OWN], &*cell].concat().into();
-            (cell, value)
-        };
-        let delta = Delta::new(writes.into_iter().map(own).collect());
-        state.next(&delta).unwrap()
-    }
-
     #[test]
     fn a_ledger_has_every_operation_at_its_place() {
         let entry = |number| Entry {
@@ -403,7 +392,14 @@ mod tests {
             let result = Ledger.apply(&entry(number).body(), &mut draft, &mut context);
             assert_eq!(Placed::read(&result).unwrap().place, u64::from(number));
         }
-        let state = prefixed(&base, draft.finish().0);
+        let mut writes = Vec::new();
+        let mut from = Vec::new();
+        while let Some((cell, value)) = draft.first(b"", &from, true) {
+            from = cell.to_vec();
+            let cell: Cell = [&[DATA], &*cell].concat().into();
+            writes.push((cell, Some(value)));
+        }
+        let state = base.next(&Delta::new(writes)).unwrap();
         assert_eq!(Ledger::count(&state), 3);
         let (found, placed) = Ledger::entry(&state, 1).unwrap();
         assert_eq!((found, placed.random), (entry(1), 41));
