@@ -1,10 +1,23 @@
 //! The node's side of leases and objects, and the messages on a connection to it.
 
 pub mod client;
+pub mod record;
 
-use crate::id::Name;
+use crate::id::{Name, NodeId};
 use crate::lease::{LeaseAsk, LeaseKey, LeaseReply};
+use crate::lock::Who;
 use crate::object::{ObjectAsk, ObjectTell};
+
+pub use record::{KeeperRecord, KeeperStored};
+
+/// Who is at the other end of a connection to a keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// In whose name all on this connection is asked.
+    pub who: Who,
+    /// The node, if it is one: nodes may only look.
+    pub node: Option<NodeId>,
+}
 
 /// What is asked of a node's keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
+use super::plant::Rules;
 use crate::fault::Faults;
+
+/// Clocks show no finer steps than this.
+const TICK: Duration = Duration::from_micros(1);
+/// Rates that are off by more than this are not clocks.
+const DRIFT_MAX: u128 = 900_000;
+const MILLION: u128 = 1_000_000;
 
 /// What nodes and clients of a cluster agree on about leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +30,60 @@ pub struct LeaseConfig {
     /// Most bytes of a name.
     pub name_max: usize,
     /// Which rules are broken on purpose, if any.
-    pub rules: super::plant::Rules,
+    pub rules: Rules,
+}
+
+impl LeaseConfig {
+    /// The usual times and limits for these nodes.
+    pub fn new(faults: Faults) -> Self {
+        Self {
+            faults,
+            delay: Duration::from_millis(50),
+            drift_ppm: 5_000,
+            span_max: Duration::from_mins(1),
+            leases_max: 65_536,
+            waiting_max: 64,
+            name_max: 1024,
+            rules: Rules::default(),
+        }
+    }
+
+    /// How long a node's vote for a lease of this span lasts, on the node's clock: the span, the
+    /// way there and back, and a tick, longer by what two clocks may differ.
+    pub fn vote(&self, span: Duration) -> Duration {
+        let bare = span.saturating_add(self.round_trip());
+        if self.rules.paper {
+            return bare;
+        }
+        let whole = bare.saturating_add(TICK);
+        let (fast, slow) = self.rates();
+        let nanos = whole.as_nanos().saturating_mul(fast).div_ceil(slow);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How long a contender may count on a time that a node has measured: less by what two
+    /// clocks may differ.
+    pub fn sure(&self, measured: Duration) -> Duration {
+        let (fast, slow) = self.rates();
+        let nanos = measured.as_nanos().saturating_mul(slow) / fast;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How long a node gives no vote after a restart: no vote that it gave before lasts longer.
+    pub fn quarantine(&self) -> Duration {
+        self.vote(self.span_max).saturating_add(TICK)
+    }
+
+    /// How long an attempt waits for answers.
+    pub fn round_trip(&self) -> Duration {
+        self.delay.saturating_mul(2)
+    }
+
+    /// The rates of the fastest and the slowest clock, in millionths of the true one.
+    fn rates(&self) -> (u128, u128) {
+        let drift = u128::from(self.drift_ppm).min(DRIFT_MAX);
+        (MILLION + drift, MILLION - drift)
+    }
 }
 
 /// How a contender asks for a lease.

@@ -2,13 +2,19 @@
 //!
 //! A client asks all nodes at once. Each gives its vote for a while unless it has given it to
 //! somebody else; enough votes are a lease, which ends by itself. Whoever gets too few gives them
-//! back and tries again later.
+//! back and tries again later. [`LeaseServer`] is the node's side, [`Contender`] the client's.
 
+mod backoff;
 pub mod config;
+pub mod contender;
 pub mod message;
 pub mod plant;
+mod round;
+pub mod server;
 
 pub use config::{Backoff, LeaseConfig, Terms};
+pub use contender::{Contender, Standing};
 pub use message::{
     Attempt, LeaseAnswer, LeaseAsk, LeaseKey, LeaseRefusal, LeaseReply, Seal, Secret, Space, Try,
 };
+pub use server::{LeaseOut, LeaseServer, LeaseStart};

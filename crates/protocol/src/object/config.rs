@@ -73,7 +73,7 @@ impl ObjectConfig {
             object_size_max: 16 << 20,
             op_size_max: 256 << 10,
             result_size_max: 64 << 10,
-            delta_size_max: 512 << 10,
+            delta_size_max: 384 << 10,
             objects_max: 100_000,
             objects_bytes: 1 << 30,
             pending_per_object: 1024,

@@ -303,6 +303,27 @@ pub enum ObjectTell {
     },
 }
 
+impl ObjectTell {
+    /// Whether it tells of something that must be on disk before.
+    pub fn rests(&self) -> bool {
+        match self {
+            Self::Held { .. }
+            | Self::Denied { .. }
+            | Self::NeedState { .. }
+            | Self::Refused { .. }
+            | Self::Given { .. }
+            | Self::Gone { .. } => false,
+            Self::Done { .. }
+            | Self::Got { .. }
+            | Self::Taken { .. }
+            | Self::Outranked { .. }
+            | Self::Page { .. }
+            | Self::Peeked { .. }
+            | Self::Changed { .. } => true,
+        }
+    }
+}
+
 /// What a node holds of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {

@@ -5,10 +5,16 @@
 //! everybody the results. Nodes never run operations: a state is a set of named cells, an
 //! operation turns into cells that change, and only those travel.
 
+pub mod acl;
+pub mod author;
+pub mod cells;
 pub mod config;
 pub mod kind;
 pub mod message;
 pub mod plant;
+pub mod record;
+pub mod server;
+pub mod sign;
 pub mod state;
 
 pub use config::ObjectConfig;
@@ -18,4 +24,7 @@ pub use message::{
     Span, View,
 };
 pub use plant::{Plant, Rules};
-pub use state::{Cell, Delta, Digest, Stamp, State, StateError, Value};
+pub use record::{How, StoredObject};
+pub use server::{ObjectOut, ObjectServer, ObjectView, Remedy};
+pub use sign::{RankSigner, RankVerifier};
+pub use state::{Builder, Cell, Delta, Digest, Stamp, State, StateError, Value};
