@@ -1,13 +1,17 @@
 //! The node's side of leases and objects, and the messages on a connection to it.
 
+pub mod caller;
 pub mod client;
+pub mod node;
 pub mod record;
+mod span;
 
 use crate::id::{Name, NodeId};
 use crate::lease::{LeaseAsk, LeaseKey, LeaseReply};
 use crate::lock::Who;
 use crate::object::{ObjectAsk, ObjectTell};
 
+pub use node::{Keeper, KeeperConfig, KeeperEvent, KeeperInput, KeeperStart};
 pub use record::{KeeperRecord, KeeperStored};
 
 /// Who is at the other end of a connection to a keeper.

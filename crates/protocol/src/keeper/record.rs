@@ -18,7 +18,7 @@ pub enum KeeperRecord {
     Opened,
     /// No lease with a larger token was voted for.
     Mark(Token),
-    /// No lease with a longer span can be outstanding.
+    /// No vote for a lease that lasts longer can be outstanding.
     Span(Duration),
     /// An object's largest rank, by a get.
     Rank {
@@ -98,7 +98,7 @@ pub struct KeeperStored {
     pub open: bool,
     /// No lease with a larger token was voted for.
     pub mark: Token,
-    /// No lease with a longer span can be outstanding.
+    /// No vote for a lease that lasts longer can be outstanding.
     pub span: Duration,
     /// The objects.
     pub objects: BTreeMap<Name, StoredObject>,

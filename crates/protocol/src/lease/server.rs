@@ -42,6 +42,8 @@ pub struct LeaseOut {
     pub answers: Vec<(LinkId, LeaseKey, LeaseReply)>,
     /// A new mark, which must be on disk before the answers leave.
     pub mark: Option<Token>,
+    /// How long the longest vote lasts that was given or renewed.
+    pub lasts: Option<Duration>,
 }
 
 /// The votes of one node.
@@ -66,6 +68,8 @@ struct Base {
     /// The largest token of any name that is not remembered.
     floor: Token,
     mark: Token,
+    /// How long the longest vote lasts that this step has given.
+    lasts: Option<Duration>,
 }
 
 /// The vote for one name.
@@ -131,6 +135,7 @@ impl LeaseServer {
                 opens,
                 floor: start.mark,
                 mark: start.mark,
+                lasts: None,
             },
         }
     }
@@ -240,7 +245,8 @@ impl LeaseServer {
         self.tell_mark(before, out);
     }
 
-    fn tell_mark(&self, before: Token, out: &mut LeaseOut) {
+    fn tell_mark(&mut self, before: Token, out: &mut LeaseOut) {
+        out.lasts = out.lasts.max(self.base.lasts.take());
         if self.base.mark > before && !self.base.config.rules.has(Plant::MarkUnwritten) {
             out.mark = Some(self.base.mark);
         }
@@ -380,6 +386,7 @@ impl LeaseServer {
         match &mut lease.vote {
             Some(vote) if vote.attempt == attempt && vote.seal == secret.seal() => {
                 vote.given = now.mono;
+                self.base.lasts = self.base.lasts.max(Some(vote.lasts));
                 free
             }
             Some(_) if broken => free,
@@ -557,12 +564,14 @@ impl Base {
         if asked.token > self.mark {
             self.mark = Token(asked.token.0.saturating_add(MARK_AHEAD.0));
         }
+        let lasts = self.lasts(asked.span);
+        self.lasts = self.lasts.max(Some(lasts));
         lease.vote = Some(Vote {
             attempt: asked.attempt,
             sub: asked.sub,
             seal: asked.seal,
             given: now.mono,
-            lasts: self.lasts(asked.span),
+            lasts,
             held,
         });
         LeaseAnswer::Free { held, rank }

@@ -59,14 +59,14 @@ pub enum Known {
 
 /// The cell of an author.
 pub fn cell(author: Author) -> Cell {
-    let mut cell = [cells::AUTHOR; 17];
+    let mut cell = [cells::AUTHORS; 17];
     cell[1..].copy_from_slice(&author.0.to_be_bytes());
     Arc::from(cell.as_slice())
 }
 
 /// Whose cell it is, if it is an author's.
 pub fn of_cell(cell: &[u8]) -> Option<Author> {
-    let number = cell.strip_prefix(&[cells::AUTHOR])?;
+    let number = cell.strip_prefix(&[cells::AUTHORS])?;
     Some(Author(u128::from_be_bytes(number.try_into().ok()?)))
 }
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn what_is_no_record_is_not_read() {
         assert_eq!(LastOp::read(&[0; 15]), None);
-        assert_eq!(of_cell(&[cells::AUTHOR; 16]), None);
+        assert_eq!(of_cell(&[cells::AUTHORS; 16]), None);
         assert_eq!(of_cell(&[cells::META; 17]), None);
     }
 }

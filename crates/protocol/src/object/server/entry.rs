@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::LinkId;
+use crate::object::author::{self, Known};
 use crate::object::config::ObjectConfig;
 use crate::object::message::{Author, OpId, Pending, Rank, View};
 use crate::object::record::{Step, StoredObject};
@@ -170,6 +171,13 @@ impl Entry {
             });
         }
         pending
+    }
+
+    /// How many operations wait that a state does not contain.
+    pub(super) fn waiting(&self, state: &State) -> u32 {
+        let waits = self.pending.values();
+        let left = waits.filter(|wait| author::known(state, wait.op) == Known::New);
+        u32::try_from(left.count()).unwrap_or(u32::MAX)
     }
 
     /// Forgets operations that were not sent again for this long.

@@ -110,8 +110,13 @@ impl ObjectServer {
             entry.way = found.way;
             self.bytes = self.bytes - before + entry.bytes();
         }
-        let phase = Phase::Propose;
-        out.tell(link, object, ObjectTell::Taken { rank, phase, stamp });
+        let tell = ObjectTell::Taken {
+            rank,
+            phase: Phase::Propose,
+            stamp,
+            waiting: entry.waiting(&entry.kept.proposed),
+        };
+        out.tell(link, object, tell);
         self.consumed(link, object, stamp);
     }
 
@@ -139,8 +144,13 @@ impl ObjectServer {
             return;
         };
         let again = entry.kept.committer == rank && entry.kept.committed.stamp() == stamp;
-        let phase = Phase::Commit;
-        out.tell(link, object, ObjectTell::Taken { rank, phase, stamp });
+        let tell = ObjectTell::Taken {
+            rank,
+            phase: Phase::Commit,
+            stamp,
+            waiting: entry.waiting(&found.state),
+        };
+        out.tell(link, object, tell);
         if again {
             return;
         }
