@@ -1,8 +1,10 @@
 //! The node's side of leases and objects, and the messages on a connection to it.
 
 pub mod client;
+pub mod diffusion;
 pub mod node;
 pub mod record;
+pub mod rejoin;
 mod span;
 
 use crate::id::{Name, NodeId};
@@ -10,8 +12,10 @@ use crate::lease::{LeaseAsk, LeaseKey, LeaseReply};
 use crate::lock::Who;
 use crate::object::{ObjectAsk, ObjectTell};
 
+pub use diffusion::{Diffusion, DiffusionEvent, DiffusionInput};
 pub use node::{Keeper, KeeperConfig, KeeperEvent, KeeperInput, KeeperStart};
 pub use record::{KeeperRecord, KeeperStored};
+pub use rejoin::{Rejoin, RejoinEvent, RejoinInput};
 
 /// Who is at the other end of a connection to a keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
