@@ -9,7 +9,7 @@ use conclave_client::secure::{Session, Tls};
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
-use conclave_wire::greeting::{Greeting, Role, VERSION};
+use conclave_wire::greeting::{Greeting, Role, Service, VERSION};
 
 use crate::api::{self, ApiHandle, ApiLimits};
 use crate::audit::Audit;
@@ -72,6 +72,7 @@ impl Node {
             digest: options.cluster.digest(),
             facts: options.cluster.facts(),
             credential: None,
+            service: Service::Locks,
         };
         find_twin(&options, &greeting, &mut accepted)?;
         let history = open_history(&options, id)?;

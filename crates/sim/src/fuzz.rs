@@ -55,6 +55,18 @@ pub struct Fuzz {
     pub stop_at_first: bool,
 }
 
+/// Which seeds to run, and how.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// Which seeds.
+    pub seeds: RangeInclusive<u64>,
+    /// How many runs at once; zero takes all cores.
+    pub threads: usize,
+    /// Whether to stop at the first violation. The report then has the smallest seed with one,
+    /// and counts the runs up to it.
+    pub stop_at_first: bool,
+}
+
 /// One run with all checkers.
 pub fn run_checked(options: &Options) -> Result<Outcome, OptionsError> {
     let config = options.config(true)?;
@@ -66,7 +78,8 @@ pub fn run_caught(options: &Options) -> Outcome {
     caught(|| run_checked(options))
 }
 
-fn caught(run: impl FnOnce() -> Result<Outcome, OptionsError>) -> Outcome {
+/// What a run comes to; a panic in it, or options it cannot be made of, are violations.
+pub fn caught<E: std::fmt::Display>(run: impl FnOnce() -> Result<Outcome, E>) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(run));
     let fault = |property: &'static str, what: String| Outcome {
         violation: Some(Violation {
@@ -90,6 +103,27 @@ fn caught(run: impl FnOnce() -> Result<Outcome, OptionsError>) -> Outcome {
 /// Runs all seeds. `progress` is told after each run how many are done; the report does not depend
 /// on the number of threads.
 pub fn fuzz(what: &Fuzz, progress: &(dyn Fn(u64) + Sync)) -> FuzzReport {
+    let seeds = Sweep {
+        seeds: what.seeds.clone(),
+        threads: what.threads,
+        stop_at_first: what.stop_at_first,
+    };
+    let options = |seed| swarm(what.protocol, seed, what.plant);
+    sweep(
+        &seeds,
+        &|seed| run_caught(&options(seed)),
+        &|seed| options(seed).to_string(),
+        progress,
+    )
+}
+
+/// Runs all seeds of any world: `run` is a function of the seed, `replay` the token of its run.
+pub fn sweep(
+    what: &Sweep,
+    run: &(dyn Fn(u64) -> Outcome + Sync),
+    replay: &dyn Fn(u64) -> String,
+    progress: &(dyn Fn(u64) + Sync),
+) -> FuzzReport {
     let next = AtomicU64::new(*what.seeds.start());
     let done = AtomicU64::new(0);
     let spent = AtomicBool::new(what.seeds.is_empty());
@@ -104,7 +138,7 @@ pub fn fuzz(what: &Fuzz, progress: &(dyn Fn(u64) + Sync)) -> FuzzReport {
                 spent.store(true, Ordering::Relaxed);
                 break;
             }
-            let outcome = run_caught(&swarm(what.protocol, seed, what.plant));
+            let outcome = run(seed);
             if outcome.violation.is_some() {
                 broken.fetch_min(seed, Ordering::Relaxed);
             }
@@ -126,12 +160,16 @@ pub fn fuzz(what: &Fuzz, progress: &(dyn Fn(u64) + Sync)) -> FuzzReport {
         }
     });
     let results = results.into_inner().unwrap_or_default();
-    report(what, results)
+    report(what.stop_at_first, replay, results)
 }
 
-fn report(what: &Fuzz, mut results: Vec<(u64, Outcome)>) -> FuzzReport {
+fn report(
+    stop_at_first: bool,
+    replay: &dyn Fn(u64) -> String,
+    mut results: Vec<(u64, Outcome)>,
+) -> FuzzReport {
     results.sort_by_key(|(seed, _)| *seed);
-    if what.stop_at_first {
+    if stop_at_first {
         let first = results.iter().position(|(_, run)| run.violation.is_some());
         if let Some(first) = first {
             results.truncate(first + 1);
@@ -147,7 +185,7 @@ fn report(what: &Fuzz, mut results: Vec<(u64, Outcome)>) -> FuzzReport {
                 seed,
                 property: violation.property.to_owned(),
                 what: violation.what,
-                replay: swarm(what.protocol, seed, what.plant).to_string(),
+                replay: replay(seed),
             });
         }
     }
@@ -160,11 +198,11 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_finding() {
-        let outcome = caught(|| panic!("invariant: broken on purpose"));
+        let outcome = caught::<OptionsError>(|| panic!("invariant: broken on purpose"));
         let violation = outcome.violation.unwrap();
         assert_eq!(violation.property, "panic");
         assert_eq!(violation.what, "invariant: broken on purpose");
-        let refused = caught(|| {
+        let refused = caught::<OptionsError>(|| {
             let options: Options = "clients=0".parse()?;
             run_checked(&options)
         });
@@ -173,14 +211,8 @@ mod tests {
 
     #[test]
     fn a_report_stops_at_the_smallest_broken_seed() {
-        let what = |stop_at_first| Fuzz {
-            protocol: Protocol::Parallel,
-            seeds: 1..=4,
-            plant: None,
-            threads: 1,
-            stop_at_first,
-        };
-        let broken = || caught(|| panic!("x"));
+        let replay = |seed| swarm(Protocol::Parallel, seed, None).to_string();
+        let broken = || caught::<OptionsError>(|| panic!("x"));
         let results = || vec![(4, broken()), (2, broken()), (1, Outcome::default())];
         let seeds = |report: &FuzzReport| -> Vec<u64> {
             report
@@ -189,9 +221,9 @@ mod tests {
                 .map(|finding| finding.seed)
                 .collect()
         };
-        let all = report(&what(false), results());
+        let all = report(false, &replay, results());
         assert_eq!((all.runs, seeds(&all)), (3, vec![2, 4]));
-        let first = report(&what(true), results());
+        let first = report(true, &replay, results());
         assert_eq!((first.runs, seeds(&first)), (2, vec![2]));
         let token: Options = first.violations[0].replay.parse().unwrap();
         assert_eq!(token.seed, 2);

@@ -15,7 +15,7 @@ use conclave_protocol::id::{ConnNo, NodeId};
 use conclave_protocol::lock::ClientInput;
 use conclave_wire::cluster::{Facts, differences};
 use conclave_wire::greeting::{
-    Credential, Greeting, Rejection, Reply, Role, VERSION, encode_greeting,
+    Credential, Greeting, Rejection, Reply, Role, Service, VERSION, encode_greeting,
 };
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -305,6 +305,7 @@ impl Hello {
             digest: self.digest,
             facts: self.facts.clone(),
             credential: self.credential.clone(),
+            service: Service::Locks,
         };
         let mut bytes = Vec::new();
         encode_greeting(&greeting, &mut bytes);

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use conclave_client::secure::Identity;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::{LimitsText, Node, Times};
+use conclave_wire::faults::FaultsText;
 use tempfile::TempDir;
 
 use super::check_config::hex;
@@ -171,6 +172,7 @@ impl Wish {
             restart: self.shape.restart().unwrap_or_default(),
             times: self.times,
             limits: LimitsText::default(),
+            faults: FaultsText::default(),
             policies: self.shape.policy.clone(),
             nodes: Vec::new(),
         };

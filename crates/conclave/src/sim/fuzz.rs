@@ -4,6 +4,7 @@ use clap::Args;
 use conclave_sim::{Finding, Fuzz as What, FuzzReport, fuzz};
 use serde_json::{Value, json};
 
+use super::faulty::Faulty;
 use super::{Machines, Seeds, plant_in, quiet_panics, replay_command, thousands};
 use crate::cli::Failure;
 use crate::output::{self, Progress};
@@ -22,6 +23,8 @@ pub(crate) struct Fuzz {
     /// Plant this bug and stop at the first seed that finds it
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
+    #[command(flatten)]
+    faulty: Faulty,
     /// How many runs at once; 0 takes all cores
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=256))]
@@ -33,6 +36,7 @@ pub(crate) struct Fuzz {
 
 impl Fuzz {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        self.faulty.refuse(self.protocol.name())?;
         let plant = self.plant.as_deref();
         let plant = plant
             .map(|name| plant_in(name, self.protocol))

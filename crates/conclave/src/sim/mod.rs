@@ -15,6 +15,7 @@ use crate::cli::Failure;
 
 mod bench;
 mod demo;
+mod faulty;
 mod fuzz;
 mod plants;
 mod plot;

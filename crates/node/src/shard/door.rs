@@ -11,7 +11,7 @@ use conclave_protocol::id::{LinkId, NodeId};
 use conclave_protocol::lock::NodeInput;
 use conclave_wire::cluster::{Facts, differences};
 use conclave_wire::greeting::{
-    Credential, Greeting, Rejection, Reply, Role, VERSION, decode_greeting, encode_reply,
+    Credential, Greeting, Rejection, Reply, Role, Service, VERSION, decode_greeting, encode_reply,
 };
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
@@ -116,6 +116,7 @@ impl Door {
             digest: self.digest,
             facts: self.facts.clone(),
             credential: self.credential.clone(),
+            service: Service::Locks,
         }
     }
 
@@ -312,6 +313,7 @@ impl Loop {
             Rejection::Full => "full",
             Rejection::Credential => "credential",
             Rejection::Identity { .. } => "identity",
+            Rejection::Service { .. } => "service",
         });
         // At its start a node looks whether it is its own twin, perhaps through a proxy.
         let own = greeting.process == self.door.process;

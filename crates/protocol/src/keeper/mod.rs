@@ -1,5 +1,6 @@
 //! The node's side of leases and objects, and the messages on a connection to it.
 
+pub mod caller;
 pub mod client;
 pub mod diffusion;
 pub mod node;

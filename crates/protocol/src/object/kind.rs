@@ -45,15 +45,27 @@ pub struct Context {
     pub version: u64,
 }
 
-/// Why an operation could not be done, for kinds that say it in one way.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+/// Why an operation was not done, for kinds that say it in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KindError {
     /// The operation makes no sense to the kind.
     #[error("the operation cannot be read; are all clients of the same version?")]
     Unreadable,
     /// The operation would make the object larger than allowed.
-    #[error("the object would be larger than allowed")]
+    #[error("the operation is too large, or the object would be larger than allowed")]
     TooLarge,
+    /// It was to happen only at another version.
+    #[error("it has version {found}, not the one that was asked for; read it again")]
+    VersionMismatch {
+        /// The version that was found; 0 if there is nothing.
+        found: u64,
+    },
+    /// There is nothing to take.
+    #[error("there is nothing in it")]
+    Empty,
+    /// The number would leave its range.
+    #[error("the number would be out of range")]
+    Overflow,
 }
 
 /// The first byte of the cells that say what the object is.
@@ -62,6 +74,19 @@ pub const META: u8 = 0;
 pub const AUTHORS: u8 = 1;
 /// The first byte of the kind's own cells; kinds do not see it.
 pub const DATA: u8 = 2;
+
+/// The cell of the kind's own with this name.
+pub fn data(name: &[u8]) -> Cell {
+    let mut cell = Vec::with_capacity(1 + name.len());
+    cell.push(DATA);
+    cell.extend_from_slice(name);
+    cell.into()
+}
+
+/// The name that the kind knows a cell by, if it is the kind's own.
+pub fn data_name(cell: &[u8]) -> Option<&[u8]> {
+    cell.strip_prefix(&[DATA])
+}
 
 /// An object on its way to its next version: reads see what was written. A kind sees its own cells
 /// only.
@@ -76,6 +101,7 @@ pub struct Draft<'a> {
     /// What was there before, for going back.
     undo: Vec<(Cell, Option<Option<Value>>)>,
     marked: (usize, u64),
+    noted: usize,
 }
 
 impl fmt::Debug for Draft<'_> {
@@ -101,29 +127,30 @@ impl<'a> Draft<'a> {
             refused: false,
             undo: Vec::new(),
             marked: (budget, STEPS_MAX),
+            noted: 0,
         }
     }
 
     /// What a cell holds.
     pub fn get(&mut self, cell: &[u8]) -> Option<Value> {
         self.step();
-        self.raw_get(&inner(cell))
+        self.raw_get(&data(cell))
     }
 
     /// Writes a cell. `false`, and nothing changes, if it would be too much.
     pub fn set(&mut self, cell: &[u8], value: &[u8]) -> bool {
-        self.raw_set(&inner(cell), Some(value))
+        self.raw_set(&data(cell), Some(value))
     }
 
     /// Takes a cell away. `false`, and nothing changes, if it would be too much.
     pub fn remove(&mut self, cell: &[u8]) -> bool {
-        self.raw_set(&inner(cell), None)
+        self.raw_set(&data(cell), None)
     }
 
     /// The first cell from `from` on (after it if `after`) whose name starts with `prefix`.
     pub fn first(&mut self, prefix: &[u8], from: &[u8], after: bool) -> Option<(Cell, Value)> {
         self.step();
-        let (cell, value) = self.raw_first(&inner(prefix), &inner(from), after)?;
+        let (cell, value) = self.raw_first(&data(prefix), &data(from), after)?;
         Some((cell[1..].into(), value))
     }
 
@@ -143,16 +170,31 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn raw_set(&mut self, cell: &[u8], value: Option<&[u8]>) -> bool {
         self.step();
-        let cost = cell.len() + value.map_or(0, <[u8]>::len) + WRITE_COST;
+        let cost = cost(cell, value);
         let Some(left) = self.budget.checked_sub(cost).filter(|_| !self.refused) else {
             self.refused = true;
             return false;
         };
         self.budget = left;
+        self.put(cell, value);
+        true
+    }
+
+    /// Writes a cell that no budget counts: what was done is noted whatever it was.
+    pub(crate) fn note(&mut self, cell: &[u8], value: &[u8]) {
+        self.noted += cost(cell, Some(value));
+        self.put(cell, Some(value));
+    }
+
+    /// How many bytes of notes there are.
+    pub(crate) fn noted(&self) -> usize {
+        self.noted
+    }
+
+    fn put(&mut self, cell: &[u8], value: Option<&[u8]>) {
         let cell = Cell::from(cell);
         let old = self.writes.insert(cell.clone(), value.map(Value::from));
         self.undo.push((cell, old));
-        true
     }
 
     pub(crate) fn raw_first(
@@ -215,12 +257,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The full name of a kind's cell.
-fn inner(cell: &[u8]) -> Vec<u8> {
-    let mut name = Vec::with_capacity(cell.len() + 1);
-    name.push(DATA);
-    name.extend_from_slice(cell);
-    name
+fn cost(cell: &[u8], value: Option<&[u8]>) -> usize {
+    cell.len() + value.map_or(0, <[u8]>::len) + WRITE_COST
 }
 
 #[cfg(test)]

@@ -189,6 +189,8 @@ pub enum ObjectTell {
     Held {
         /// Which.
         op: OpId,
+        /// In whose name it was taken.
+        principal: Arc<str>,
     },
     /// The operation was done.
     Done {

@@ -9,8 +9,11 @@ pub mod acl;
 pub mod author;
 pub mod cells;
 pub mod config;
+pub mod envelope;
 pub mod kind;
+pub mod kinds;
 pub mod message;
+pub mod orderer;
 pub mod plant;
 pub mod record;
 pub mod server;
@@ -18,11 +21,13 @@ pub mod sign;
 pub mod state;
 
 pub use config::ObjectConfig;
+pub use envelope::Wish;
 pub use kind::{Context, Draft, Kind, KindError};
 pub use message::{
     Author, Carry, ObjectAsk, ObjectRefusal, ObjectTell, OpId, Page, Pending, Phase, Proof, Rank,
     Span, View,
 };
+pub use orderer::{Counters, Orderer};
 pub use plant::{Plant, Rules};
 pub use record::{How, StoredObject};
 pub use server::{ObjectOut, ObjectServer, ObjectView, Remedy};

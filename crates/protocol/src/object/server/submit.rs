@@ -35,7 +35,7 @@ impl ObjectServer {
         };
         match known {
             Known::New => match self.hold(now, link, object, op, body) {
-                Ok(()) => out.tell(link, object, ObjectTell::Held { op }),
+                Ok(principal) => out.tell(link, object, ObjectTell::Held { op, principal }),
                 Err(why) => deny(link, object, op, why, out),
             },
             Known::Done(result) => out.tell(link, object, ObjectTell::Done { op, result }),
@@ -52,7 +52,7 @@ impl ObjectServer {
         object: &Name,
         op: OpId,
         body: Arc<[u8]>,
-    ) -> Result<(), ObjectRefusal> {
+    ) -> Result<Arc<str>, ObjectRefusal> {
         let port = self.ports.get(&link).ok_or(ObjectRefusal::NotPermitted)?;
         let mut wait = Wait {
             op,
@@ -78,7 +78,7 @@ impl ObjectServer {
                     held.waiters.pop_first();
                 }
                 held.waiters.insert(link);
-                return Ok(());
+                return Ok(wait.principal);
             }
             // An author that goes on has given up on the one before.
             wait.since = held.since;
@@ -90,10 +90,11 @@ impl ObjectServer {
             return Err(ObjectRefusal::Full);
         }
         entry.pending_bytes = bytes;
+        let principal = wait.principal.clone();
         entry.pending.insert(op.author, wait);
         self.busy.insert(object.clone());
         self.sweep_soon(now);
-        Ok(())
+        Ok(principal)
     }
 
     /// The committed state is a new one: tells whoever waits for what it contains, and whoever
