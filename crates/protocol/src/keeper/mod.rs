@@ -2,8 +2,10 @@
 
 pub mod caller;
 pub mod client;
+pub mod diffusion;
 pub mod node;
 pub mod record;
+pub mod rejoin;
 mod span;
 
 use crate::id::{Name, NodeId};
@@ -12,8 +14,10 @@ use crate::lock::Who;
 use crate::object::{ObjectAsk, ObjectTell};
 
 pub use caller::KeeperClient;
+pub use diffusion::{Diffusion, DiffusionEvent, DiffusionInput};
 pub use node::{Keeper, KeeperConfig, KeeperEvent, KeeperInput, KeeperStart};
 pub use record::{KeeperRecord, KeeperStored};
+pub use rejoin::{Rejoin, RejoinEvent, RejoinInput};
 
 /// Who is at the other end of a connection to a keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What a node keeps of one object on disk.
 
 use super::message::{Carry, Page, Proof, Rank};
-use super::state::{Builder, Delta, Stamp, State};
+use super::state::{Builder, Cell, Delta, Stamp, State};
 use thiserror::Error;
 
 /// How a state is put down on disk.
@@ -159,6 +159,11 @@ impl Assembly {
     /// Which state it will be.
     pub fn stamp(&self) -> Stamp {
         self.stamp
+    }
+
+    /// The last cell that is there, while there are more to come.
+    pub fn last(&self) -> Option<&Cell> {
+        self.builder.last()
     }
 
     /// How many bytes are there.
