@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use conclave_protocol::object::envelope::{Batch, Outcome, Wish, encode_outcomes};
 use conclave_protocol::object::kind::DATA;
 use conclave_protocol::object::{Cell, Context, Draft, Kind, Span, State, Value};
 
@@ -95,12 +96,15 @@ impl Kind for Ledger {
         let Some(entry) = Entry::read(body) else {
             return Vec::new();
         };
-        let place = draft.get(COUNT).and_then(|count| number(&count)).unwrap_or(0);
+        let place = draft
+            .get(COUNT)
+            .and_then(|count| number(&count))
+            .unwrap_or(0);
         let random = if entry.random { context.chance | 1 } else { 0 };
         let result = Placed { place, random }.bytes();
         let written = [body, result.as_slice()].concat();
-        let kept = draft.set(&entry_cell(place), &written)
-            && draft.set(COUNT, &(place + 1).to_le_bytes());
+        let kept =
+            draft.set(&entry_cell(place), &written) && draft.set(COUNT, &(place + 1).to_le_bytes());
         if kept { result } else { Vec::new() }
     }
 
@@ -117,13 +121,19 @@ impl Ledger {
 
     /// The number of entries that a read has given.
     pub fn count_read(cells: &[(Cell, Value)]) -> u64 {
-        cells.first().and_then(|(_, count)| number(count)).unwrap_or(0)
+        cells
+            .first()
+            .and_then(|(_, count)| number(count))
+            .unwrap_or(0)
     }
 
     /// How many entries a state has.
     pub fn count(state: &State) -> u64 {
         let cell = [&[DATA], COUNT].concat();
-        state.get(&cell).and_then(|count| number(count)).unwrap_or(0)
+        state
+            .get(&cell)
+            .and_then(|count| number(count))
+            .unwrap_or(0)
     }
 
     /// The entry at a place of a state.
@@ -133,6 +143,51 @@ impl Ledger {
         let (body, result) = written.split_at_checked(9)?;
         Some((Entry::read(body)?, Placed::read(result)?))
     }
+}
+
+/// The client that forged operations are said to be from; there is none of that number.
+pub const NOBODY: u32 = u32::MAX;
+
+/// An operation on a ledger that nobody has submitted, as a client would submit it.
+pub fn forged_body() -> Arc<[u8]> {
+    let entry = Entry {
+        client: NOBODY,
+        number: 1,
+        random: false,
+    };
+    let batch = Batch {
+        kind: Ledger.name().to_owned(),
+        code: Ledger.code(),
+        wishes: vec![Wish::Operation(entry.body())],
+    };
+    batch.encode().into()
+}
+
+/// A result that nothing has led to.
+pub fn forged_result() -> Arc<[u8]> {
+    let placed = Placed {
+        place: 1 << 40,
+        random: 3,
+    };
+    encode_outcomes(&[Outcome::Result(placed.bytes().into())]).into()
+}
+
+/// Cells of a ledger with an entry that nobody has submitted.
+pub fn forged_cells(base: &State) -> Vec<(Cell, Option<Value>)> {
+    let place = Ledger::count(base);
+    let entry = Entry {
+        client: NOBODY,
+        number: 2,
+        random: false,
+    };
+    let own = |cell: &[u8]| -> Cell { [&[DATA], cell].concat().into() };
+    let placed = Placed { place, random: 0 };
+    let written = [&*entry.body(), placed.bytes().as_slice()].concat();
+    let count = (place + 1).to_le_bytes();
+    vec![
+        (own(&entry_cell(place)), Some(written.into())),
+        (own(COUNT), Some(count.as_slice().into())),
+    ]
 }
 
 fn one_cell(cell: &[u8]) -> Span {
@@ -228,8 +283,8 @@ fn act(action: &Action, draft: &mut Draft<'_>) -> Option<Reply> {
         Action::Look(key) => Some(Reply::Value(draft.get(&key_cell(key)))),
         Action::Push(value) | Action::Append(value) => {
             let place = count(draft, b"t");
-            let kept = draft.set(&item_cell(place), value)
-                && draft.set(b"t", &(place + 1).to_le_bytes());
+            let kept =
+                draft.set(&item_cell(place), value) && draft.set(b"t", &(place + 1).to_le_bytes());
             let told = match action {
                 Action::Push(_) => Reply::Done,
                 _ => Reply::Number(place.cast_signed()),
@@ -241,8 +296,8 @@ fn act(action: &Action, draft: &mut Draft<'_>) -> Option<Reply> {
             let Some(first) = draft.get(&item_cell(place)) else {
                 return Some(Reply::Value(None));
             };
-            let kept = draft.remove(&item_cell(place))
-                && draft.set(b"h", &(place + 1).to_le_bytes());
+            let kept =
+                draft.remove(&item_cell(place)) && draft.set(b"h", &(place + 1).to_le_bytes());
             fits(kept, Reply::Value(Some(first)))
         }
         Action::Read(from, most) => {
