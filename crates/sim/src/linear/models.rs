@@ -307,7 +307,10 @@ fn print_of(parts: &[&[u8]]) -> u128 {
 fn turns(calls: &[Call<Action, Reply>]) -> Vec<u64> {
     let popped = popped(calls);
     let end = |call: &Call<Action, Reply>| call.ended.as_ref().map_or(u64::MAX, |(end, _)| *end);
-    let mut turns: Vec<u64> = calls.iter().map(|call| end(call).saturating_mul(2)).collect();
+    let mut turns: Vec<u64> = calls
+        .iter()
+        .map(|call| end(call).saturating_mul(2))
+        .collect();
     // What nobody has seen popped comes after all that was pushed before it.
     let mut order = Vec::new();
     for (at, call) in calls.iter().enumerate() {
@@ -316,7 +319,10 @@ fn turns(calls: &[Call<Action, Reply>]) -> Vec<u64> {
         }
     }
     order.sort_by_key(|(_, began, _)| *began);
-    let mut ends: Vec<(u64, usize)> = order.iter().map(|(at, ..)| (end(&calls[*at]), *at)).collect();
+    let mut ends: Vec<(u64, usize)> = order
+        .iter()
+        .map(|(at, ..)| (end(&calls[*at]), *at))
+        .collect();
     ends.sort_unstable();
     let mut ended = ends.into_iter().peekable();
     let mut before = 0;

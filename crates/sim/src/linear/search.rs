@@ -154,7 +154,10 @@ pub fn linearizable<M: Model>(
         search.take_back();
         let Some(next) = search.levels[depth].open.pop() else {
             // Nothing fits here: what came before must have been otherwise.
-            if broken.as_ref().is_none_or(|broken| broken.longest.len() < depth) {
+            if broken
+                .as_ref()
+                .is_none_or(|broken| broken.longest.len() < depth)
+            {
                 broken = Some(search.stuck());
             }
             search.levels.pop();
@@ -281,8 +284,15 @@ impl<'a, M: Model> Search<'a, M> {
 
     fn stuck(&self) -> Broken {
         Broken {
-            longest: self.levels.iter().filter_map(|level| level.chosen).collect(),
-            stuck: self.levels.last().map_or(usize::MAX, |level| level.pressing),
+            longest: self
+                .levels
+                .iter()
+                .filter_map(|level| level.chosen)
+                .collect(),
+            stuck: self
+                .levels
+                .last()
+                .map_or(usize::MAX, |level| level.pressing),
         }
     }
 }

@@ -46,11 +46,7 @@ fn fits(calls: &[Call<Action, Reply>]) -> bool {
 #[test]
 fn a_stale_read_is_found() {
     let set = |at, number| call(1, at, at + 1, Action::Set(value(number)), Reply::Done);
-    let stale = [
-        set(0, 1),
-        set(2, 2),
-        call(2, 4, 5, Action::Get, some(1)),
-    ];
+    let stale = [set(0, 1), set(2, 2), call(2, 4, 5, Action::Get, some(1))];
     assert!(!fits(&stale));
     let fresh = [
         set(0, 1),
@@ -58,7 +54,10 @@ fn a_stale_read_is_found() {
         call(2, 3, 5, Action::Get, some(1)),
         call(2, 6, 7, Action::Get, some(2)),
     ];
-    assert!(fits(&fresh), "the read may come before the write that it overlaps");
+    assert!(
+        fits(&fresh),
+        "the read may come before the write that it overlaps"
+    );
 }
 
 /// Two reads that disagree about which of two concurrent writes came first.
@@ -103,17 +102,33 @@ fn what_is_popped_twice_is_found() {
 #[test]
 fn a_log_has_one_place_for_each_item() {
     let append = |client, number, place| {
-        call(client, 0, 10, Action::Append(value(number)), Reply::Number(place))
+        call(
+            client,
+            0,
+            10,
+            Action::Append(value(number)),
+            Reply::Number(place),
+        )
     };
     assert!(fits(&[append(1, 1, 1), append(2, 2, 0)]));
     assert!(!fits(&[append(1, 1, 0), append(2, 2, 0)]));
     let read = |items: &[(u64, u64)]| {
         let items = items.iter().map(|(place, item)| (*place, value(*item)));
-        call(3, 20, 21, Action::Read(0, 10), Reply::Items(items.collect()))
+        call(
+            3,
+            20,
+            21,
+            Action::Read(0, 10),
+            Reply::Items(items.collect()),
+        )
     };
     let both = [append(1, 1, 1), append(2, 2, 0)];
-    assert!(fits(&[both.to_vec(), vec![read(&[(0, 2), (1, 1)])]].concat()));
-    assert!(!fits(&[both.to_vec(), vec![read(&[(0, 1), (1, 2)])]].concat()));
+    assert!(fits(
+        &[both.to_vec(), vec![read(&[(0, 2), (1, 1)])]].concat()
+    ));
+    assert!(!fits(
+        &[both.to_vec(), vec![read(&[(0, 1), (1, 2)])]].concat()
+    ));
     assert!(!fits(&[both.to_vec(), vec![read(&[(0, 2)])]].concat()));
     let trim = call(3, 12, 13, Action::Trim(1), Reply::Done);
     assert!(fits(&[both.to_vec(), vec![trim, read(&[(1, 1)])]].concat()));
@@ -126,7 +141,11 @@ fn open_calls_may_or_may_not_be_done() {
     let read = |at, result| call(2, at, at + 1, Action::Get, result);
     let none = Reply::Value(None);
     assert!(fits(&[set.clone(), read(5, none.clone())]));
-    assert!(fits(&[set.clone(), read(5, none.clone()), read(50, some(1))]));
+    assert!(fits(&[
+        set.clone(),
+        read(5, none.clone()),
+        read(50, some(1))
+    ]));
     assert!(!fits(&[set.clone(), read(5, some(1)), read(50, none)]));
     let late = open(1, 7, Action::Set(value(1)));
     assert!(!fits(&[late, read(5, some(1))]), "not before it began");
@@ -250,7 +269,12 @@ impl Dumb {
                 return Reply::Number(self.items.len() as i64 - 1);
             }
             Action::Read(from, most) => {
-                let items = self.items.iter().enumerate().skip(*from as usize).take(*most);
+                let items = self
+                    .items
+                    .iter()
+                    .enumerate()
+                    .skip(*from as usize)
+                    .take(*most);
                 return Reply::Items(items.map(|(at, item)| (at as u64, item.clone())).collect());
             }
             Action::Remove(_) | Action::List | Action::Trim(_) => unreachable!("not drawn"),
@@ -275,9 +299,20 @@ fn a_lost_pop_explains_a_missing_item() {
     let push = |at, number| call(1, at, at + 1, Action::Push(value(number)), Reply::Done);
     let pop = |at, number| call(2, at, at + 1, Action::Pop, some(number));
     let lost = open(3, 5, Action::Pop);
-    let calls = [push(0, 1), push(2, 2), push(4, 3), lost, pop(6, 1), pop(8, 3)];
+    let calls = [
+        push(0, 1),
+        push(2, 2),
+        push(4, 3),
+        lost,
+        pop(6, 1),
+        pop(8, 3),
+    ];
     assert!(fits(&calls));
-    let without: Calls = calls.iter().filter(|call| call.client != 3).cloned().collect();
+    let without: Calls = calls
+        .iter()
+        .filter(|call| call.client != 3)
+        .cloned()
+        .collect();
     assert!(!fits(&without));
 }
 

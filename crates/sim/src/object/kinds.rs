@@ -95,12 +95,15 @@ impl Kind for Ledger {
         let Some(entry) = Entry::read(body) else {
             return Vec::new();
         };
-        let place = draft.get(COUNT).and_then(|count| number(&count)).unwrap_or(0);
+        let place = draft
+            .get(COUNT)
+            .and_then(|count| number(&count))
+            .unwrap_or(0);
         let random = if entry.random { context.chance | 1 } else { 0 };
         let result = Placed { place, random }.bytes();
         let written = [body, result.as_slice()].concat();
-        let kept = draft.set(&entry_cell(place), &written)
-            && draft.set(COUNT, &(place + 1).to_le_bytes());
+        let kept =
+            draft.set(&entry_cell(place), &written) && draft.set(COUNT, &(place + 1).to_le_bytes());
         if kept { result } else { Vec::new() }
     }
 
@@ -117,13 +120,19 @@ impl Ledger {
 
     /// The number of entries that a read has given.
     pub fn count_read(cells: &[(Cell, Value)]) -> u64 {
-        cells.first().and_then(|(_, count)| number(count)).unwrap_or(0)
+        cells
+            .first()
+            .and_then(|(_, count)| number(count))
+            .unwrap_or(0)
     }
 
     /// How many entries a state has.
     pub fn count(state: &State) -> u64 {
         let cell = [&[DATA], COUNT].concat();
-        state.get(&cell).and_then(|count| number(count)).unwrap_or(0)
+        state
+            .get(&cell)
+            .and_then(|count| number(count))
+            .unwrap_or(0)
     }
 
     /// The entry at a place of a state.
@@ -228,8 +237,8 @@ fn act(action: &Action, draft: &mut Draft<'_>) -> Option<Reply> {
         Action::Look(key) => Some(Reply::Value(draft.get(&key_cell(key)))),
         Action::Push(value) | Action::Append(value) => {
             let place = count(draft, b"t");
-            let kept = draft.set(&item_cell(place), value)
-                && draft.set(b"t", &(place + 1).to_le_bytes());
+            let kept =
+                draft.set(&item_cell(place), value) && draft.set(b"t", &(place + 1).to_le_bytes());
             let told = match action {
                 Action::Push(_) => Reply::Done,
                 _ => Reply::Number(place.cast_signed()),
@@ -241,8 +250,8 @@ fn act(action: &Action, draft: &mut Draft<'_>) -> Option<Reply> {
             let Some(first) = draft.get(&item_cell(place)) else {
                 return Some(Reply::Value(None));
             };
-            let kept = draft.remove(&item_cell(place))
-                && draft.set(b"h", &(place + 1).to_le_bytes());
+            let kept =
+                draft.remove(&item_cell(place)) && draft.set(b"h", &(place + 1).to_le_bytes());
             fits(kept, Reply::Value(Some(first)))
         }
         Action::Read(from, most) => {
