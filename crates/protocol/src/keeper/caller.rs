@@ -446,7 +446,7 @@ impl Machine for KeeperClient {
 
 impl Pursuit {
     fn next_wake(&self) -> Option<Wake> {
-        let until = self.until.filter(|_| self.told.is_none());
+        let until = self.until.filter(|_| self.told.is_none() && !self.once);
         let until = until.map(|at| Wake {
             at,
             reason: "the time to wait is over",

@@ -13,6 +13,7 @@ use crate::lease::{LeaseAsk, LeaseKey, LeaseReply};
 use crate::lock::Who;
 use crate::object::{ObjectAsk, ObjectTell};
 
+pub use caller::KeeperClient;
 pub use diffusion::{Diffusion, DiffusionEvent, DiffusionInput};
 pub use node::{Keeper, KeeperConfig, KeeperEvent, KeeperInput, KeeperStart};
 pub use record::{KeeperRecord, KeeperStored};
