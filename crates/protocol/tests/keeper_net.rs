@@ -2,14 +2,19 @@
 
 mod keep;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_protocol::fault::Lie;
 use conclave_protocol::id::{NodeId, Token};
+use conclave_protocol::keeper::client::ClientEvent;
 use conclave_protocol::keeper::{Answer, Diffusion};
-use conclave_protocol::object::{Digest, Rank, Rules};
+use conclave_protocol::object::{
+    Digest, ObjectAsk, ObjectConfig, ObjectRefusal, ObjectTell, Phase, Rank, RankSigner, Rules,
+};
 
 use keep::net::{Actor, Net};
-use keep::{config, object};
+use keep::{Seals, config, object};
 
 fn committed(net: &Net, node: usize) -> u64 {
     let views = net.nodes[node].keeper.views(None, 10);
@@ -110,4 +115,62 @@ fn a_node_that_lost_its_disk_is_silent_until_it_has_ordered_everything_anew() {
     net.down(1);
     assert_eq!(net.add(client, object(), 1), Some(5));
     assert!(keep::replay(&net.nodes[2].disk).open);
+}
+
+fn signed() -> Arc<ObjectConfig> {
+    let mut config = (*config(5, 1, Rules::default())).clone();
+    config.signed = true;
+    Arc::new(config)
+}
+
+#[test]
+fn a_signed_rank_of_one_node_is_enough_to_give_way_and_to_go_above_it() {
+    let mut net = Net::new(&signed());
+    let link = net.nodes[0].open(99, "bob");
+    let large = keep::rank(1000, 9);
+    let get = |proof| ObjectAsk::Get {
+        rank: large,
+        nonce: 1,
+        have: None,
+        proof,
+    };
+    let tell = keep::only(net.nodes[0].ask(link, get(None)));
+    let why = ObjectRefusal::Proof;
+    assert!(matches!(tell, ObjectTell::Refused { why: said, .. } if said == why));
+    let proof = Some(Seals.sign(&object(), large));
+    let tell = keep::only(net.nodes[0].ask(link, get(proof)));
+    assert!(matches!(tell, ObjectTell::Got { .. }));
+    let client = net.client(1);
+    assert_eq!(net.add(client, object(), 1), Some(1));
+    net.pass(Duration::from_secs(1));
+    for node in &net.nodes {
+        assert!(node.keeper.views(None, 1)[0].rank > large);
+    }
+}
+
+#[test]
+fn a_rank_that_nobody_signed_is_no_reason_to_give_way() {
+    let mut net = Net::new(&signed());
+    net.lies = Some(|node, answer| {
+        if node == NodeId(0)
+            && let Answer::Object(_, tell) = answer
+            && let ObjectTell::Got { rank, .. } = tell
+        {
+            *tell = ObjectTell::Outranked {
+                rank: *rank,
+                phase: Phase::Get,
+                max: keep::rank(u64::MAX, 9),
+                proof: Some(Seals.sign(&object(), keep::rank(7, 7))),
+            };
+        }
+    });
+    let client = net.client(1);
+    assert_eq!(net.add(client, object(), 1), Some(1));
+    let rank = net.nodes[1].keeper.views(None, 1)[0].rank;
+    assert!(rank.round < 10, "{rank:?}");
+    let forged = |event: &ClientEvent| {
+        let (node, lie) = (NodeId(0), Lie::Forged);
+        *event == ClientEvent::Lied { node, lie }
+    };
+    assert!(net.events.iter().any(|(_, event)| forged(event)));
 }

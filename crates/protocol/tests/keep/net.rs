@@ -12,13 +12,13 @@ use conclave_protocol::keeper::{
     KeeperInput, KeeperStart, Rejoin, RejoinEvent, RejoinInput,
 };
 use conclave_protocol::lock::Access;
-use conclave_protocol::object::ObjectConfig;
 use conclave_protocol::object::envelope::{Outcome, Wish, decode_outcomes};
 use conclave_protocol::object::kinds::counter::{Counter, Op};
 use conclave_protocol::object::kinds::{Code, Typed, result};
+use conclave_protocol::object::{ObjectConfig, Signing};
 use conclave_protocol::{Effects, Machine};
 
-use super::{Node, caller, object};
+use super::{Node, Seals, caller, object};
 
 /// Who talks to nodes.
 pub(crate) enum Actor {
@@ -63,7 +63,13 @@ impl Net {
     pub(crate) fn client(&mut self, id: u128) -> usize {
         let lease = self.config.lease.clone();
         let seed = [id as u8; 32];
-        let client = KeeperClient::new(lease, Some(self.config.clone()), ClientId(id), seed);
+        let mut client = KeeperClient::new(lease, Some(self.config.clone()), ClientId(id), seed);
+        if self.config.signed {
+            client = client.signed(Signing {
+                signer: Arc::new(Seals),
+                verifier: Arc::new(Seals),
+            });
+        }
         self.join(Actor::Client(Box::new(client)))
     }
 
@@ -238,7 +244,10 @@ impl Net {
             |(_, event): &(usize, ClientEvent)| matches!(event, ClientEvent::Refreshed { .. });
         while let Some(at) = self.events.iter().position(refreshed) {
             let (_, event) = self.events.remove(at);
-            let ClientEvent::Refreshed { state, rank, .. } = event else {
+            let ClientEvent::Refreshed {
+                state, rank, proof, ..
+            } = event
+            else {
                 continue;
             };
             let lost = self.nodes.iter().position(|node| !node.keeper.is_serving());
@@ -246,7 +255,7 @@ impl Net {
             self.nodes[lost].step(KeeperInput::Restored {
                 object: object(),
                 rank,
-                proof: None,
+                proof,
                 state,
             });
             let actor = self.actors.len() - 1;
