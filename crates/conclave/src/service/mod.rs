@@ -22,7 +22,7 @@ mod members;
 mod place;
 mod registry;
 mod revoke;
-mod serve;
+pub(crate) mod serve;
 mod settings;
 pub(crate) mod shape;
 mod signals;
