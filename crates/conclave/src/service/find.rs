@@ -194,7 +194,7 @@ pub(crate) fn not_connected(error: &ConnectError) -> Failure {
 }
 
 /// The token in a file, without the line's end.
-fn bearer(path: &Path) -> Result<Secret, Failure> {
+pub(super) fn bearer(path: &Path) -> Result<Secret, Failure> {
     let place = shown(&path.display().to_string());
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;
