@@ -112,7 +112,10 @@ fn lease_refusal(code: u64) -> Result<LeaseRefusal, Bad> {
 
 fn put_object(out: &mut Vec<u8>, tell: &ObjectTell) {
     match tell {
-        ObjectTell::Held { op } => pb::message(out, 8, |out| put_op(out, *op)),
+        ObjectTell::Held { op, principal } => pb::message(out, 8, |out| {
+            put_op(out, *op);
+            pb::bytes(out, 3, principal.as_bytes());
+        }),
         ObjectTell::Done { op, result } => pb::message(out, 9, |out| {
             put_op(out, *op);
             pb::bytes(out, 3, result);
@@ -322,15 +325,17 @@ fn lease(kind: u32, mut from: Reader<'_>) -> Result<LeaseReply, Bad> {
 
 fn operation(kind: u32, mut from: Reader<'_>) -> Result<ObjectTell, Bad> {
     let (mut op, mut result, mut why) = (OpId::default(), Arc::default(), None);
+    let mut principal: Arc<str> = Arc::from("");
     while let Some((field, value)) = from.next()? {
         match (kind, field) {
+            (8, 3) => principal = value.text(TEXT_MAX)?.into(),
             (9, 3) => result = blob(value)?,
             (10, 3) => why = Some(refusal(value)?),
             _ => take_op(&mut op, field, value)?,
         }
     }
     Ok(match kind {
-        8 => ObjectTell::Held { op },
+        8 => ObjectTell::Held { op, principal },
         9 => ObjectTell::Done { op, result },
         _ => ObjectTell::Denied {
             op,

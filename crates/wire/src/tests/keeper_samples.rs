@@ -260,7 +260,13 @@ fn from_objects() -> Vec<(&'static str, ObjectTell)> {
     let why = ObjectRefusal::Forgotten;
     let result = bytes("4");
     vec![
-        ("answer-held", ObjectTell::Held { op: op() }),
+        (
+            "answer-held",
+            ObjectTell::Held {
+                op: op(),
+                principal: "user/ana".into(),
+            },
+        ),
         ("answer-done", ObjectTell::Done { op: op(), result }),
         ("answer-denied", ObjectTell::Denied { op: op(), why }),
         (
