@@ -569,7 +569,7 @@ fn a_huge_token_is_not_believed() {
             client.hear(at(ms(1)), node, &reply_to(ask, answer));
         }
         if over {
-            client.machine.wake(at(ms(200)), &mut client.out);
+            client.machine.wake(at(ms(201)), &mut client.out);
         }
         let again = client.sent();
         let LeaseAsk::Try(second) = &again[0].1 else {
@@ -577,7 +577,7 @@ fn a_huge_token_is_not_believed() {
         };
         assert_eq!(second.attempt, first.attempt);
         assert_eq!(second.sub, 1);
-        let wall = if over { 200_000 } else { 1000 };
+        let wall = if over { 201_000 } else { 1000 };
         if nodes == 6 && !over {
             assert_eq!(second.token.0, (genuine + 1).max(EPOCH + wall));
         } else {
@@ -601,7 +601,7 @@ fn a_node_that_differs_is_named() {
         client.talk(now, nodes, &[0, 1, 2, 3, 4], &asks);
         client.machine.release(
             Now {
-                mono: now.mono + DELAY * 2,
+                mono: now.mono + DELAY * 3,
                 ..now
             },
             &mut Vec::new(),
@@ -639,7 +639,7 @@ fn a_renewal_extends_the_lease() {
     client.machine.renew(at(ms(1000)), &mut wishes);
     client.talk(at(ms(1000)), &mut nodes, &[0, 1], &wishes);
     assert!(client.machine.renewing());
-    client.machine.wake(at(ms(1200)), &mut Vec::new());
+    client.machine.wake(at(ms(1201)), &mut Vec::new());
     assert!(!client.machine.renewing());
     assert_eq!(client.end(), Some(end));
 }

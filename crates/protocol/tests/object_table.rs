@@ -239,7 +239,10 @@ fn a_submit_waits_until_it_is_committed_and_is_never_done_twice() {
     let mine = op(1, 1);
     assert_eq!(
         only(node.ask(other, submit(mine, "x"))),
-        ObjectTell::Held { op: mine }
+        ObjectTell::Held {
+            op: mine,
+            principal: "bob".into(),
+        }
     );
     let view = node.view(link, rank(1, 1));
     assert_eq!(view.pending.len(), 1);

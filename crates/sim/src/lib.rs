@@ -8,6 +8,7 @@ pub mod fact;
 pub mod fuzz;
 pub mod history;
 pub mod invariants;
+pub mod lease;
 pub mod linear;
 pub mod measure;
 pub mod model;

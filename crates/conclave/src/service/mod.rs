@@ -24,7 +24,7 @@ mod object;
 mod place;
 mod registry;
 mod revoke;
-mod serve;
+pub(crate) mod serve;
 mod settings;
 pub(crate) mod shape;
 mod signals;

@@ -77,6 +77,7 @@ impl Nodes {
                 access: None,
                 audit: None,
                 security: conclave_client::Security::default(),
+                liar: None,
             };
             Some(Node::start(options).unwrap())
         });

@@ -9,7 +9,7 @@ use super::{Answer, Ask};
 use crate::id::{ClientId, Key, Name, NodeId};
 use crate::lease::{Contender, LeaseAsk, LeaseConfig, LeaseKey, Space, Standing, Terms};
 use crate::machine::Machine;
-use crate::object::{Counters, Kind, ObjectConfig, ObjectRefusal, Orderer};
+use crate::object::{Counters, Kind, ObjectConfig, ObjectRefusal, Orderer, Signing};
 use crate::time::{Instant, Now, Wake};
 
 /// The most leases that one client holds or wants.
@@ -62,6 +62,7 @@ pub struct KeeperClient {
     wakes: BTreeSet<(Instant, Item)>,
     wake_of: BTreeMap<Item, Instant>,
     past: Counters,
+    signing: Option<Signing>,
 }
 
 impl KeeperClient {
@@ -88,7 +89,15 @@ impl KeeperClient {
             wakes: BTreeSet::new(),
             wake_of: BTreeMap::new(),
             past: Counters::default(),
+            signing: None,
         }
+    }
+
+    /// The same with signed ranks, for clusters that ask for them.
+    #[must_use]
+    pub fn signed(mut self, signing: Signing) -> Self {
+        self.signing = Some(signing);
+        self
     }
 
     /// How many leases are held or wanted, and how many objects are known.
@@ -259,7 +268,8 @@ impl KeeperClient {
             let kind = kind.cloned().unwrap_or_else(|| Arc::new(AnyKind));
             let (first, seed) = self.fresh();
             let name = object.clone();
-            let orderer = Orderer::new(config, name.clone(), kind, self.client, first, seed);
+            let orderer = Orderer::new(config, name.clone(), kind, self.client, first, seed)
+                .signed(self.signing.clone());
             self.orderers.insert(name, orderer);
             for node in self.open.clone() {
                 self.with_object(object, out, |orderer, out| orderer.opened(now, node, out));

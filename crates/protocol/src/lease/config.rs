@@ -51,7 +51,7 @@ impl LeaseConfig {
     /// How long a node's vote for a lease of this span lasts, on the node's clock: the span, the
     /// way there and back, and a tick, longer by what two clocks may differ.
     pub fn vote(&self, span: Duration) -> Duration {
-        let bare = span.saturating_add(self.round_trip());
+        let bare = span.saturating_add(self.delay.saturating_mul(2));
         if self.rules.paper {
             return bare;
         }
@@ -74,9 +74,13 @@ impl LeaseConfig {
         self.vote(self.span_max).saturating_add(TICK)
     }
 
-    /// How long an attempt waits for answers.
+    /// How long an attempt waits for answers: the way there and back, on the fastest clock, and a
+    /// tick.
     pub fn round_trip(&self) -> Duration {
-        self.delay.saturating_mul(2)
+        let (fast, _) = self.rates();
+        let ways = self.delay.saturating_mul(2).saturating_add(TICK);
+        let nanos = ways.as_nanos().saturating_mul(fast).div_ceil(MILLION);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// The rates of the fastest and the slowest clock, in millionths of the true one.

@@ -15,6 +15,7 @@ mod search;
 mod tests;
 
 pub use models::{Action, Bytes, Counter, Log, Map, Queue, Register, Reply, check, history_of};
+pub use models::{Entries, Held, Line, Lines, Sum};
 pub use search::{Broken, Verdict, linearizable};
 
 /// How a kind of object behaves when operations come one at a time.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use conclave_protocol::object::envelope::{Batch, Outcome, Wish, encode_outcomes};
 use conclave_protocol::object::kind::DATA;
 use conclave_protocol::object::{Cell, Context, Draft, Kind, Span, State, Value};
 
@@ -142,6 +143,51 @@ impl Ledger {
         let (body, result) = written.split_at_checked(9)?;
         Some((Entry::read(body)?, Placed::read(result)?))
     }
+}
+
+/// The client that forged operations are said to be from; there is none of that number.
+pub const NOBODY: u32 = u32::MAX;
+
+/// An operation on a ledger that nobody has submitted, as a client would submit it.
+pub fn forged_body() -> Arc<[u8]> {
+    let entry = Entry {
+        client: NOBODY,
+        number: 1,
+        random: false,
+    };
+    let batch = Batch {
+        kind: Ledger.name().to_owned(),
+        code: Ledger.code(),
+        wishes: vec![Wish::Operation(entry.body())],
+    };
+    batch.encode().into()
+}
+
+/// A result that nothing has led to.
+pub fn forged_result() -> Arc<[u8]> {
+    let placed = Placed {
+        place: 1 << 40,
+        random: 3,
+    };
+    encode_outcomes(&[Outcome::Result(placed.bytes().into())]).into()
+}
+
+/// Cells of a ledger with an entry that nobody has submitted.
+pub fn forged_cells(base: &State) -> Vec<(Cell, Option<Value>)> {
+    let place = Ledger::count(base);
+    let entry = Entry {
+        client: NOBODY,
+        number: 2,
+        random: false,
+    };
+    let own = |cell: &[u8]| -> Cell { [&[DATA], cell].concat().into() };
+    let placed = Placed { place, random: 0 };
+    let written = [&*entry.body(), placed.bytes().as_slice()].concat();
+    let count = (place + 1).to_le_bytes();
+    vec![
+        (own(&entry_cell(place)), Some(written.into())),
+        (own(COUNT), Some(count.as_slice().into())),
+    ]
 }
 
 fn one_cell(cell: &[u8]) -> Span {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use conclave_protocol::fault::{Aborts, Faults};
 use conclave_protocol::lease::LeaseConfig;
-use conclave_protocol::object::plant::{Plant, Rules};
 use conclave_protocol::object::ObjectConfig;
+use conclave_protocol::object::plant::{Plant, Rules};
 
 use super::liar::Habit;
 use crate::net::Latency;
@@ -61,7 +61,9 @@ impl Value for Family {
 
     fn read(text: &str) -> Result<Self, String> {
         let family = Self::ALL.into_iter().find(|family| family.name() == text);
-        family.ok_or_else(|| format!("'{text}' is no kind; give none, register, counter, map, queue or log"))
+        family.ok_or_else(|| {
+            format!("'{text}' is no kind; give none, register, counter, map, queue or log")
+        })
     }
 }
 
@@ -74,7 +76,10 @@ impl Value for Habit {
         let habit = Self::ALL.iter().copied().find(|habit| habit.name() == text);
         habit.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|habit| habit.name()).collect();
-            format!("'{text}' is no way to lie; give one of {}", names.join(", "))
+            format!(
+                "'{text}' is no way to lie; give one of {}",
+                names.join(", ")
+            )
         })
     }
 }
@@ -189,7 +194,10 @@ impl Options {
             return wrong("ops", "give 1 to 10000");
         }
         if self.order_ms < 8 * self.delay_ms || self.delay_ms == 0 {
-            return wrong("order_ms", "give at least 8 times delay_ms, which is not zero");
+            return wrong(
+                "order_ms",
+                "give at least 8 times delay_ms, which is not zero",
+            );
         }
         let day = 86_400_000;
         let spans = [
@@ -203,7 +211,10 @@ impl Options {
             self.heal_ms,
         ];
         if spans.iter().any(|span| *span > day) || self.drift_ppm > 100_000 {
-            return wrong("think_ms", "times are at most a day, drift_ppm at most 100000");
+            return wrong(
+                "think_ms",
+                "times are at most a day, drift_ppm at most 100000",
+            );
         }
         self.agreed().map_err(|error| OptionsError::Value {
             key: "nodes".to_owned(),
@@ -300,7 +311,13 @@ mod tests {
             let options: Options = token.parse().unwrap();
             assert!(options.config().is_err(), "{token}");
         }
-        assert!("nodes=6;timed=true".parse::<Options>().unwrap().config().is_ok());
+        assert!(
+            "nodes=6;timed=true"
+                .parse::<Options>()
+                .unwrap()
+                .config()
+                .is_ok()
+        );
         assert!("lie=well".parse::<Options>().is_err());
     }
 }

@@ -26,6 +26,7 @@ use super::envelope::{Batch, Fault, Outcome, WISHES_MAX, Wish, decode_outcomes};
 use super::kind::Kind;
 use super::message::{Author, ObjectAsk, ObjectRefusal, ObjectTell, OpId, Rank};
 use super::plant::Plant;
+use super::sign::Signing;
 use super::state::{Stamp, State};
 use crate::fault::Lie;
 use crate::id::{ClientId, Key, Name, NodeId};
@@ -153,6 +154,8 @@ pub struct Orderer {
     seen: BTreeMap<NodeId, Stamp>,
     open: BTreeSet<NodeId>,
     counters: Counters,
+    /// How ranks are signed, if they are.
+    signing: Option<Signing>,
 }
 
 impl Orderer {
@@ -195,7 +198,15 @@ impl Orderer {
             seen: BTreeMap::new(),
             open: BTreeSet::new(),
             counters: Counters::default(),
+            signing: None,
         }
+    }
+
+    /// The same with signed ranks.
+    #[must_use]
+    pub fn signed(mut self, signing: Option<Signing>) -> Self {
+        self.signing = signing;
+        self
     }
 
     /// How much work there was.
@@ -296,9 +307,9 @@ impl Orderer {
                 stamp,
                 waiting,
             } => self.taken(now, node, (*rank, *phase, *stamp), *waiting, out),
-            ObjectTell::Outranked { rank, max, .. } => {
-                self.outranked(now, node, *rank, *max, out);
-            }
+            ObjectTell::Outranked {
+                rank, max, proof, ..
+            } => self.outranked(now, node, *rank, (*max, proof), out),
             ObjectTell::NeedState {
                 rank,
                 phase,
