@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::net::Latency;
 
 /// A value of an option, as text and back.
-trait Value: Sized {
+pub(crate) trait Value: Sized {
     fn show(&self) -> String;
     fn read(text: &str) -> Result<Self, String>;
 }
@@ -186,6 +186,8 @@ macro_rules! options {
         }
     };
 }
+
+pub(crate) use options;
 
 options! {
     /// The seed of all chance in the run.

@@ -16,6 +16,7 @@ use conclave_protocol::lock::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::faults::FaultsText;
 use crate::span::Span;
 
 /// The most nodes of a cluster.
@@ -51,6 +52,9 @@ pub struct Cluster {
     /// Limits that differ from the usual.
     #[serde(default)]
     pub limits: LimitsText,
+    /// How many nodes may lie, and what leases and objects run with.
+    #[serde(default, skip_serializing_if = "FaultsText::is_usual")]
+    pub faults: FaultsText,
     /// Policies by prefix of a lock's name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyText>,
@@ -192,7 +196,7 @@ pub enum ClusterError {
     },
 }
 
-fn wrong(field: &'static str, problem: impl Into<String>) -> ClusterError {
+pub(crate) fn wrong(field: &'static str, problem: impl Into<String>) -> ClusterError {
     ClusterError::Field {
         field,
         problem: problem.into(),
@@ -233,6 +237,7 @@ impl Cluster {
             return Err(wrong("policies", format!("must be at most {POLICIES_MAX}")));
         }
         self.check_nodes()?;
+        self.object_config()?;
         self.config().map(drop)
     }
 
@@ -375,6 +380,9 @@ impl Cluster {
         tell("limits", self.limits.text());
         let policies: Vec<String> = self.policies.iter().map(PolicyText::text).collect();
         tell("policies", policies.join(" "));
+        for (field, value) in self.faults.facts() {
+            tell(field, value);
+        }
         facts
     }
 

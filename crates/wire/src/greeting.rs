@@ -38,6 +38,38 @@ pub struct Greeting {
     pub facts: Facts,
     /// What shows who it is.
     pub credential: Option<Credential>,
+    /// What the connection is for.
+    pub service: Service,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// Locks.
+    #[default]
+    Locks,
+    /// Leases and objects.
+    Keeper,
+    /// Something that this version does not know.
+    Other(u32),
+}
+
+impl Service {
+    fn number(self) -> u32 {
+        match self {
+            Self::Locks => 0,
+            Self::Keeper => 1,
+            Self::Other(number) => number,
+        }
+    }
+
+    fn of(number: u32) -> Self {
+        match number {
+            0 => Self::Locks,
+            1 => Self::Keeper,
+            other => Self::Other(other),
+        }
+    }
 }
 
 /// A bearer token, or the proof that a process is a node. Never shown.
@@ -115,6 +147,12 @@ pub enum Rejection {
         /// What is wrong with it, and what to do.
         why: String,
     },
+    /// It does not offer that service, or not to this opener.
+    #[error("the node does not serve that: {}", plain(why))]
+    Service {
+        /// Why not, and what to do.
+        why: String,
+    },
 }
 
 /// The most bytes of a greeting or reply: whoever is not known yet gets little room.
@@ -143,6 +181,7 @@ pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
         if let Some(credential) = &greeting.credential {
             pb::bytes(out, 7, credential.bytes());
         }
+        pb::uint(out, 8, u64::from(greeting.service.number()));
     });
 }
 
@@ -194,6 +233,7 @@ fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
         digest: [0; 16],
         facts: Facts::new(),
         credential: None,
+        service: Service::Locks,
     };
     while let Some((field, value)) = from.next()? {
         match field {
@@ -204,6 +244,7 @@ fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
             5 => greeting.digest = value.sixteen()?,
             6 => fact(value.message()?, &mut greeting.facts)?,
             7 => greeting.credential = Credential::new(value.bytes(CREDENTIAL_MAX)?),
+            8 => greeting.service = Service::of(value.small()?),
             _ => {}
         }
     }
@@ -238,6 +279,7 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
         Rejection::Full => 5,
         Rejection::Credential => 6,
         Rejection::Identity { .. } => 7,
+        Rejection::Service { .. } => 8,
     };
     pb::uint(out, 1, code);
     match rejection {
@@ -247,7 +289,9 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
         }
         Rejection::Config { facts } => put_facts(out, 4, facts),
         Rejection::Full | Rejection::Credential => {}
-        Rejection::Identity { why } => pb::bytes(out, 5, clipped(why).as_bytes()),
+        Rejection::Identity { why } | Rejection::Service { why } => {
+            pb::bytes(out, 5, clipped(why).as_bytes());
+        }
     }
 }
 
@@ -286,6 +330,9 @@ fn rejection(mut from: Reader<'_>) -> Result<Rejection, Bad> {
         5 => Rejection::Full,
         6 => Rejection::Credential,
         7 => Rejection::Identity {
+            why: why.to_owned(),
+        },
+        8 => Rejection::Service {
             why: why.to_owned(),
         },
         _ => return Err(Bad("an unknown rejection")),

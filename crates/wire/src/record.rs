@@ -18,17 +18,27 @@ const CHECKSUM: usize = 8;
 
 /// A record as bytes.
 pub fn encode(record: &Record) -> Vec<u8> {
+    seal(|out| put(out, record))
+}
+
+/// The record that these bytes are.
+pub fn decode(bytes: &[u8]) -> Result<Record, WireError> {
+    Ok(record(Reader::new(unseal(bytes)?))?)
+}
+
+/// Version and checksum before what `put` writes.
+pub(crate) fn seal(put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.push(VERSION);
     out.extend_from_slice(&[0; CHECKSUM]);
-    put(&mut out, record);
+    put(&mut out);
     let sum = checksum(VERSION, &out[1 + CHECKSUM..]);
     out[1..=CHECKSUM].copy_from_slice(&sum);
     out
 }
 
-/// The record that these bytes are.
-pub fn decode(bytes: &[u8]) -> Result<Record, WireError> {
+/// What stands behind version and checksum, if they are right.
+pub(crate) fn unseal(bytes: &[u8]) -> Result<&[u8], WireError> {
     let Some((&version, rest)) = bytes.split_first() else {
         return Err(Bad("a record is empty").into());
     };
@@ -41,7 +51,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, WireError> {
     if version != VERSION {
         return Err(Bad("a record was written by another version").into());
     }
-    Ok(record(Reader::new(body))?)
+    Ok(body)
 }
 
 fn checksum(version: u8, body: &[u8]) -> [u8; CHECKSUM] {

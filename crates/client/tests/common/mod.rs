@@ -21,6 +21,7 @@ use conclave_protocol::lock::{Config, LockNode, NodeEffects, NodeEvent, NodeInpu
 use conclave_protocol::{Effects, Instant, Machine};
 use conclave_wire::cluster::{Facts, LimitsText, Node, RestartText, Times};
 use conclave_wire::codec::{Decoder, Encoder};
+use conclave_wire::faults::FaultsText;
 use conclave_wire::greeting::{Rejection, Reply, VERSION, decode_greeting, encode_reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -328,6 +329,7 @@ impl FakeCluster {
             restart: RestartText::Pause,
             times,
             limits: LimitsText::default(),
+            faults: FaultsText::default(),
             policies: Vec::new(),
             nodes: addrs.iter().enumerate().map(describe).collect(),
         };

@@ -14,7 +14,7 @@ use conclave_client::secure::{Identity, Security, Side, Tls, explain};
 use conclave_client::{AcquireError, Client};
 use conclave_protocol::id::NodeId;
 use conclave_wire::greeting::{
-    Greeting, Rejection, Reply, Role, VERSION, decode_reply, encode_greeting,
+    Greeting, Rejection, Reply, Role, Service, VERSION, decode_reply, encode_greeting,
 };
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
@@ -89,6 +89,7 @@ fn greet(
         digest: described.digest(),
         facts: described.facts(),
         credential: None,
+        service: Service::Locks,
     };
     let mut bytes = Vec::new();
     encode_greeting(&greeting, &mut bytes);

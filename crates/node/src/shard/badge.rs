@@ -95,6 +95,7 @@ fn decide(badge: &Badge, greeting: &Greeting, gate: &Gate) -> Result<Option<Who>
 #[cfg(test)]
 mod tests {
     use conclave_protocol::id::NodeId;
+    use conclave_wire::greeting::Service;
     use conclave_wire::handle::Key;
 
     use super::*;
@@ -108,6 +109,7 @@ mod tests {
             digest: [0; 16],
             facts: conclave_wire::cluster::Facts::new(),
             credential: credential.and_then(|shown| Credential::new(shown.as_bytes())),
+            service: Service::Locks,
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use conclave_node::{Node, Options};
 use conclave_wire::Cluster;
 use conclave_wire::cluster::{LimitsText, PolicyText, ProtocolText, RestartText, Times};
+use conclave_wire::faults::FaultsText;
 use conclave_wire::handle::Key;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -51,6 +52,7 @@ impl Nodes {
             restart: RestartText::Pause,
             times: Times::default(),
             limits: LimitsText::default(),
+            faults: FaultsText::default(),
             policies: vec![PolicyText {
                 prefix: "serial/".into(),
                 max_inside: None,
@@ -75,6 +77,8 @@ impl Nodes {
                 access: None,
                 audit: None,
                 security: conclave_client::Security::default(),
+                liar: None,
+                rejoin: None,
             };
             Some(Node::start(options).unwrap())
         });

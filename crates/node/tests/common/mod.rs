@@ -16,7 +16,9 @@ use conclave_protocol::id::{ClientId, ConnNo, Name, NodeId};
 use conclave_protocol::lock::{Acquire, ClientEvent, Message, Mode};
 use conclave_wire::Cluster;
 use conclave_wire::codec::{Decoder, Encoder};
-use conclave_wire::greeting::{Greeting, Reply, Role, VERSION, decode_reply, encode_greeting};
+use conclave_wire::greeting::{
+    Greeting, Reply, Role, Service, VERSION, decode_reply, encode_greeting,
+};
 use conclave_wire::handle::Key;
 
 /// Nothing in a test takes as long unless it hangs.
@@ -78,6 +80,8 @@ impl Plan {
             access: None,
             audit: None,
             security: conclave_client::Security::default(),
+            liar: None,
+            rejoin: None,
         }
     }
 
@@ -248,6 +252,7 @@ pub fn greeting(cluster: &Cluster, target: u32) -> Greeting {
         digest: cluster.digest(),
         facts: cluster.facts(),
         credential: None,
+        service: Service::Locks,
     }
 }
 

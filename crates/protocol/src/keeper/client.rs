@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Answer;
+use super::{Answer, Ask};
 use crate::fault::Lie;
 use crate::id::{Key, Name, NodeId, Token};
 use crate::lease::{LeaseRefusal, Terms};
-use crate::object::{Kind, ObjectRefusal, Span};
+use crate::machine::Effects;
+use crate::object::envelope::Wish;
+use crate::object::{Cell, Kind, ObjectRefusal, Proof, Rank, Span, State, Value};
 use crate::time::Instant;
+
+/// The effects of the client's machine.
+pub type ClientEffects = Effects<NodeId, Ask, (), ClientEvent>;
 
 /// What the client's machine is told.
 #[derive(Clone, Debug)]
@@ -48,8 +53,8 @@ pub enum Command {
         object: Name,
         /// What it is.
         kind: Arc<dyn Kind>,
-        /// The operation.
-        body: Arc<[u8]>,
+        /// What is wished for.
+        wish: Wish,
     },
     /// The cells that an operation reads, as committed at some time after this.
     Read {
@@ -57,11 +62,18 @@ pub enum Command {
         object: Name,
         /// What it is.
         kind: Arc<dyn Kind>,
-        /// The cells, span by span.
+        /// The cells, span by span, by the names that the kind gives them.
         spans: Vec<Span>,
     },
     /// To be told of changes to an object.
     Watch {
+        /// The object.
+        object: Name,
+        /// What it is.
+        kind: Arc<dyn Kind>,
+    },
+    /// The state of an object, committed under a new rank: for a node that lost its disk.
+    Refresh {
         /// The object.
         object: Name,
     },
@@ -109,7 +121,7 @@ pub enum ClientEvent {
         /// The version that was read; 0 if there is nothing.
         version: u64,
         /// The cells of each span.
-        cells: Vec<Vec<(crate::object::Cell, crate::object::Value)>>,
+        cells: Vec<Vec<(Cell, Value)>>,
     },
     /// A watched object has (at least) this version now. The first one comes at once.
     Changed {
@@ -117,6 +129,17 @@ pub enum ClientEvent {
         key: Key,
         /// b+1 nodes have committed it.
         version: u64,
+    },
+    /// The latest state of an object, committed under this rank.
+    Refreshed {
+        /// Whose.
+        key: Key,
+        /// The state.
+        state: State,
+        /// The rank.
+        rank: Rank,
+        /// Its signature, in clusters that ask for it.
+        proof: Proof,
     },
     /// It will not be.
     Failed {

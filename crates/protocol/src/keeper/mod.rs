@@ -1,10 +1,32 @@
 //! The node's side of leases and objects, and the messages on a connection to it.
 
+pub mod caller;
 pub mod client;
+pub mod diffusion;
+pub mod node;
+pub mod record;
+pub mod rejoin;
+mod span;
 
-use crate::id::Name;
+use crate::id::{Name, NodeId};
 use crate::lease::{LeaseAsk, LeaseKey, LeaseReply};
+use crate::lock::Who;
 use crate::object::{ObjectAsk, ObjectTell};
+
+pub use caller::KeeperClient;
+pub use diffusion::{Diffusion, DiffusionEvent, DiffusionInput};
+pub use node::{Keeper, KeeperConfig, KeeperEvent, KeeperInput, KeeperStart};
+pub use record::{KeeperRecord, KeeperStored};
+pub use rejoin::{Rejoin, RejoinEvent, RejoinInput};
+
+/// Who is at the other end of a connection to a keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// In whose name all on this connection is asked.
+    pub who: Who,
+    /// The node, if it is one: nodes may only look.
+    pub node: Option<NodeId>,
+}
 
 /// What is asked of a node's keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]

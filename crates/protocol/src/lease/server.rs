@@ -42,6 +42,23 @@ pub struct LeaseOut {
     pub answers: Vec<(LinkId, LeaseKey, LeaseReply)>,
     /// A new mark, which must be on disk before the answers leave.
     pub mark: Option<Token>,
+    /// How long the longest vote lasts that was given or renewed.
+    pub lasts: Option<Duration>,
+}
+
+/// A vote as a node shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseView {
+    /// Which lease.
+    pub key: LeaseKey,
+    /// Who has the vote, if anybody.
+    pub holder: Option<Attempt>,
+    /// How long it is given away for at most.
+    pub remaining: Duration,
+    /// The largest token that was voted for.
+    pub token: Token,
+    /// How many requests wait.
+    pub waiting: usize,
 }
 
 /// The votes of one node.
@@ -66,6 +83,8 @@ struct Base {
     /// The largest token of any name that is not remembered.
     floor: Token,
     mark: Token,
+    /// How long the longest vote lasts that this step has given.
+    lasts: Option<Duration>,
 }
 
 /// The vote for one name.
@@ -131,6 +150,7 @@ impl LeaseServer {
                 opens,
                 floor: start.mark,
                 mark: start.mark,
+                lasts: None,
             },
         }
     }
@@ -148,6 +168,30 @@ impl LeaseServer {
     /// How many requests wait.
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Votes that are given away or waited for, at most so many: those that lapse last first.
+    pub fn views(&self, now: Now, limit: usize) -> Vec<LeaseView> {
+        let given = |(_, key): &&(Instant, LeaseKey)| {
+            let lease = self.votes.get(key);
+            lease.is_some_and(|lease| !lease.free(now.mono) || !lease.waiting.is_empty())
+        };
+        let idle = self.idle.iter().rev();
+        let idle = idle.take_while(|(lapses, _)| *lapses > now.mono);
+        let keys = self.due.iter().rev().chain(idle);
+        let keys = keys.filter(given).take(limit);
+        let view = |(_, key): &(Instant, LeaseKey)| {
+            let lease = self.votes.get(key)?;
+            let vote = lease.vote.filter(|_| !lease.free(now.mono));
+            Some(LeaseView {
+                key: key.clone(),
+                holder: vote.map(|vote| vote.attempt),
+                remaining: vote.map_or(Duration::ZERO, |vote| vote.lapses().since(now.mono)),
+                token: lease.token,
+                waiting: lease.waiting.len(),
+            })
+        };
+        keys.filter_map(view).collect()
     }
 
     /// When it must be woken.
@@ -240,7 +284,8 @@ impl LeaseServer {
         self.tell_mark(before, out);
     }
 
-    fn tell_mark(&self, before: Token, out: &mut LeaseOut) {
+    fn tell_mark(&mut self, before: Token, out: &mut LeaseOut) {
+        out.lasts = out.lasts.max(self.base.lasts.take());
         if self.base.mark > before && !self.base.config.rules.has(Plant::MarkUnwritten) {
             out.mark = Some(self.base.mark);
         }
@@ -380,6 +425,7 @@ impl LeaseServer {
         match &mut lease.vote {
             Some(vote) if vote.attempt == attempt && vote.seal == secret.seal() => {
                 vote.given = now.mono;
+                self.base.lasts = self.base.lasts.max(Some(vote.lasts));
                 free
             }
             Some(_) if broken => free,
@@ -557,12 +603,14 @@ impl Base {
         if asked.token > self.mark {
             self.mark = Token(asked.token.0.saturating_add(MARK_AHEAD.0));
         }
+        let lasts = self.lasts(asked.span);
+        self.lasts = self.lasts.max(Some(lasts));
         lease.vote = Some(Vote {
             attempt: asked.attempt,
             sub: asked.sub,
             seal: asked.seal,
             given: now.mono,
-            lasts: self.lasts(asked.span),
+            lasts,
             held,
         });
         LeaseAnswer::Free { held, rank }

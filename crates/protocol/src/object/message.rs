@@ -189,6 +189,8 @@ pub enum ObjectTell {
     Held {
         /// Which.
         op: OpId,
+        /// In whose name it was taken.
+        principal: Arc<str>,
     },
     /// The operation was done.
     Done {
@@ -221,6 +223,8 @@ pub enum ObjectTell {
         phase: Phase,
         /// The state.
         stamp: Stamp,
+        /// How many operations wait there that the state does not reflect.
+        waiting: u32,
     },
     /// A larger rank was seen, or the same one in another attempt.
     Outranked {
@@ -299,6 +303,27 @@ pub enum ObjectTell {
         /// What is committed now.
         stamp: Stamp,
     },
+}
+
+impl ObjectTell {
+    /// Whether it tells of something that must be on disk before.
+    pub fn rests(&self) -> bool {
+        match self {
+            Self::Held { .. }
+            | Self::Denied { .. }
+            | Self::NeedState { .. }
+            | Self::Refused { .. }
+            | Self::Given { .. }
+            | Self::Gone { .. } => false,
+            Self::Done { .. }
+            | Self::Got { .. }
+            | Self::Taken { .. }
+            | Self::Outranked { .. }
+            | Self::Page { .. }
+            | Self::Peeked { .. }
+            | Self::Changed { .. } => true,
+        }
+    }
 }
 
 /// What a node holds of an object.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use rpds::RedBlackTreeMapSync;
 use thiserror::Error;
 
+use super::message::Page;
+
 /// The name of a cell.
 pub type Cell = Arc<[u8]>;
 /// What is in a cell.
@@ -68,7 +70,9 @@ impl Delta {
 }
 
 /// What a cell costs beside its name and contents.
-const CELL_COST: usize = 8;
+pub(crate) const CELL_COST: usize = 8;
+/// The most cells in one page.
+pub const PAGE_CELLS: usize = 16_384;
 
 /// A state. Cloning is cheap: versions share what they have in common.
 #[derive(Clone)]
@@ -122,22 +126,11 @@ impl State {
         previous: Digest,
         cells: impl IntoIterator<Item = (Cell, Value)>,
     ) -> Self {
-        let mut state = Self::new();
-        let mut sum = Sum::new();
+        let mut builder = Builder::new();
         for (cell, value) in cells {
-            set(
-                &mut state.cells,
-                &mut state.bytes,
-                &mut sum,
-                &cell,
-                Some(&value),
-            );
+            builder.put(&cell, &value);
         }
-        state.version = version;
-        state.previous = previous;
-        state.digest = chain(previous, version, &sum);
-        state.sum = Arc::new(sum);
-        state
+        builder.finish(version, previous)
     }
 
     /// The next version.
@@ -217,6 +210,125 @@ impl State {
             Bound::Included(from)
         };
         self.cells.range::<[u8], _>((start, Bound::Unbounded))
+    }
+
+    /// Cells before `to` (none is the end) and from `from` on, the last one first.
+    pub fn cells_back<'a>(
+        &'a self,
+        from: &'a [u8],
+        to: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = (&'a Cell, &'a Value)> + use<'a> {
+        use std::ops::Bound;
+        let end = to.map_or(Bound::Unbounded, Bound::Excluded);
+        // A range that ends before it begins is empty, which the map does not say by itself.
+        let some = to.is_none_or(|to| from < to);
+        let start = if some {
+            Bound::Included(from)
+        } else {
+            Bound::Unbounded
+        };
+        let end = if some { end } else { Bound::Excluded(&[][..]) };
+        self.cells.range::<[u8], _>((start, end)).rev()
+    }
+
+    /// A part of the state after a cell, of about so many bytes: at least one cell if there is.
+    pub fn page(&self, after: Option<&[u8]>, bytes: usize) -> Page {
+        let mut left = bytes;
+        let mut cells = Vec::new();
+        let mut last = true;
+        for (cell, value) in self.cells(after.unwrap_or_default(), after.is_some()) {
+            let cost = CELL_COST + cell.len() + value.len();
+            if cost > left && !cells.is_empty() || cells.len() >= PAGE_CELLS {
+                last = false;
+                break;
+            }
+            left = left.saturating_sub(cost);
+            cells.push((cell.clone(), value.clone()));
+        }
+        Page {
+            previous: self.previous,
+            cells,
+            last,
+        }
+    }
+
+    /// All of it, part by part, each of about so many bytes.
+    pub fn pages(&self, bytes: usize) -> impl Iterator<Item = Page> + use<> {
+        let state = self.clone();
+        let mut after = Some(None);
+        std::iter::from_fn(move || {
+            let page = state.page(after.take()?.as_deref(), bytes);
+            let end = page
+                .cells
+                .last()
+                .map(|(cell, _): &(Cell, Value)| cell.clone());
+            after = (!page.last).then_some(end);
+            Some(page)
+        })
+    }
+}
+
+/// A state in the making, cell by cell.
+#[derive(Clone)]
+pub struct Builder {
+    cells: RedBlackTreeMapSync<Cell, Value>,
+    bytes: usize,
+    sum: Sum,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// No cells yet.
+    pub fn new() -> Self {
+        Self {
+            cells: RedBlackTreeMapSync::new_sync(),
+            bytes: 0,
+            sum: Sum::new(),
+        }
+    }
+
+    /// Sets a cell.
+    pub fn put(&mut self, cell: &Cell, value: &Value) {
+        set(
+            &mut self.cells,
+            &mut self.bytes,
+            &mut self.sum,
+            cell,
+            Some(value),
+        );
+    }
+
+    /// How many bytes its cells have, names included.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The last cell so far.
+    pub fn last(&self) -> Option<&Cell> {
+        self.cells.last().map(|(cell, _)| cell)
+    }
+
+    /// The state of these cells at a version, after the one with the digest `previous`.
+    pub fn finish(self, version: u64, previous: Digest) -> State {
+        State {
+            version,
+            previous,
+            digest: chain(previous, version, &self.sum),
+            cells: self.cells,
+            bytes: self.bytes,
+            sum: Arc::new(self.sum),
+        }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Builder({} cells)", self.cells.size())
     }
 }
 

@@ -8,6 +8,7 @@ use crate::cluster::{
     ChoiceText, Cluster, ClusterError, LimitsText, Node, PolicyText, ProtocolText, RestartText,
     Times, differences,
 };
+use crate::faults::{FaultsText, ObjectsText};
 use crate::span::Span;
 
 fn three() -> Cluster {
@@ -24,6 +25,7 @@ fn three() -> Cluster {
         restart: RestartText::Pause,
         times: Times::default(),
         limits: LimitsText::default(),
+        faults: FaultsText::default(),
         policies: vec![PolicyText {
             prefix: "serial/".into(),
             max_inside: None,
@@ -185,4 +187,121 @@ fn each_wrong_field_is_named() {
     let text = three().to_toml().replace("epoch", "epcoh");
     let error = Cluster::parse(&text).unwrap_err().to_string();
     assert!(error.contains("epcoh"), "{error}");
+}
+
+fn of(nodes: u32, faults: FaultsText) -> Cluster {
+    let mut cluster = three();
+    cluster.nodes = (1..=nodes)
+        .map(|id| Node {
+            id,
+            peer: format!("127.0.0.1:{}", 7000 + id),
+            api: format!("http://127.0.0.1:{}", 8000 + id),
+        })
+        .collect();
+    cluster.faults = faults;
+    cluster
+}
+
+fn lying(byzantine: u32, objects: Option<ObjectsText>) -> FaultsText {
+    FaultsText {
+        byzantine: Some(byzantine),
+        objects,
+        ..FaultsText::default()
+    }
+}
+
+#[test]
+fn faults_are_told_only_if_they_are_not_the_usual_ones() {
+    let (plain, mut usual) = (three(), three());
+    usual.faults = lying(0, Some(ObjectsText::Vouched));
+    usual.faults.delay = Some(Span(Duration::from_millis(50)));
+    assert_eq!(usual.facts(), plain.facts());
+    assert_eq!(usual.digest(), plain.digest());
+    assert!(!plain.to_toml().contains("faults"));
+    assert_eq!(Cluster::parse(&usual.to_toml()), Ok(usual));
+
+    let text = of(7, FaultsText::default()).to_toml();
+    let section = "[faults]\nbyzantine = 1\nspan_max = \"30s\"\n\n[[nodes]]";
+    let cluster = Cluster::parse(&text.replacen("[[nodes]]", section, 1)).unwrap();
+    let differing = differences(&of(7, FaultsText::default()).facts(), &cluster.facts());
+    assert_eq!(
+        differing.as_deref(),
+        Some(
+            "faults.byzantine is '(none)' here and '1' there; \
+             faults.span_max is '(none)' here and '30s' there"
+        )
+    );
+    let lease = cluster.lease_config().unwrap();
+    assert_eq!((lease.faults.nodes(), lease.faults.liars()), (7, 1));
+    assert_eq!(lease.span_max, Duration::from_secs(30));
+    let object = cluster.object_config().unwrap().expect("objects are kept");
+    assert_eq!((object.quorum, object.order_span.as_millis()), (5, 500));
+    let off = of(4, lying(1, Some(ObjectsText::Off)));
+    assert_eq!((off.check(), off.object_config()), (Ok(()), Ok(None)));
+}
+
+#[test]
+fn too_few_nodes_are_refused_and_the_message_says_what_would_do() {
+    let told = |nodes, byzantine, objects| {
+        let checked = of(nodes, lying(byzantine, objects)).check();
+        checked.map_err(|error| error.to_string())
+    };
+    assert_eq!(told(7, 1, None), Ok(()));
+    assert_eq!(told(5, 1, Some(ObjectsText::Timed)), Ok(()));
+    assert_eq!(told(4, 1, Some(ObjectsText::Off)), Ok(()));
+    for (nodes, liars, objects, words) in [
+        (6, 1, None, ["at least 7", "\"timed\"", "\"off\""]),
+        (4, 1, None, ["at least 7", "objects", "\"off\""]),
+        (
+            4,
+            1,
+            Some(ObjectsText::Timed),
+            ["at least 5", "timed", "\"off\""],
+        ),
+        (
+            3,
+            1,
+            Some(ObjectsText::Off),
+            ["a lease", "at least 4", "not 3"],
+        ),
+        (
+            100,
+            u32::MAX,
+            None,
+            ["a lease", "needs at least", "not 100"],
+        ),
+    ] {
+        let error = told(nodes, liars, objects).unwrap_err();
+        assert!(error.starts_with("faults.byzantine: "), "{error}");
+        for word in words {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+    }
+    assert!(!told(4, 1, None).unwrap_err().contains("\"timed\""));
+}
+
+#[test]
+fn strange_times_and_sizes_of_faults_are_refused() {
+    type Change = fn(&mut FaultsText);
+    let cases: [(&str, Change); 5] = [
+        ("faults.delay", |f| f.delay = Some(Span(Duration::ZERO))),
+        ("faults.order_span", |f| {
+            f.order_span = Some(Span(Duration::from_millis(399)));
+        }),
+        ("faults.order_span", |f| {
+            f.order_span = Some(Span(Duration::from_secs(61)));
+        }),
+        ("faults.span_max", |f| {
+            f.span_max = Some(Span(Duration::MAX));
+        }),
+        ("faults.object_size_max", |f| f.object_size_max = Some(7)),
+    ];
+    for (expected, change) in cases {
+        let mut cluster = three();
+        change(&mut cluster.faults);
+        match cluster.check() {
+            Err(ClusterError::Field { field, .. }) => assert_eq!(field, expected),
+            other => panic!("{expected}: {other:?}"),
+        }
+    }
 }

@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use super::samples;
+use super::{keeper_samples, samples};
 use crate::codec::{Decoder, Encoder};
 use crate::greeting::{decode_greeting, decode_reply, encode_greeting, encode_reply};
 use crate::handle::{self, Key};
+use crate::keeper::{
+    decode_answer, decode_ask, decode_record, encode_answer, encode_ask, encode_record,
+};
 use crate::record;
 
 fn folder() -> PathBuf {
@@ -37,6 +40,19 @@ fn written() -> Vec<(&'static str, Vec<u8>)> {
         let mut out = Vec::new();
         encode_reply(&reply, &mut out);
         files.push((name, out));
+    }
+    for (name, ask) in keeper_samples::asks() {
+        let mut out = Vec::new();
+        encode_ask(&ask, &mut out).unwrap();
+        files.push((name, out));
+    }
+    for (name, answer) in keeper_samples::answers() {
+        let mut out = Vec::new();
+        encode_answer(&answer, &mut out).unwrap();
+        files.push((name, out));
+    }
+    for (name, record) in keeper_samples::records() {
+        files.push((name, encode_record(&record)));
     }
     for (name, record) in samples::records() {
         files.push((name, record::encode(&record)));
@@ -113,6 +129,18 @@ fn what_was_written_is_read() {
             Ok(Some((reply, bytes.len()))),
             "{name}"
         );
+    }
+    for (name, ask) in keeper_samples::asks() {
+        let bytes = stored(name);
+        assert_eq!(decode_ask(&bytes), Ok(Some((ask, bytes.len()))), "{name}");
+    }
+    for (name, answer) in keeper_samples::answers() {
+        let bytes = stored(name);
+        let got = decode_answer(&bytes);
+        assert_eq!(got, Ok(Some((answer, bytes.len()))), "{name}");
+    }
+    for (name, record) in keeper_samples::records() {
+        assert_eq!(decode_record(&stored(name)), Ok(record), "{name}");
     }
     for (name, record) in samples::records() {
         assert_eq!(record::decode(&stored(name)), Ok(record), "{name}");

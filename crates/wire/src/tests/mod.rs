@@ -3,6 +3,8 @@
 mod cluster_file;
 mod golden;
 mod hostile;
+mod keeper;
+mod keeper_samples;
 mod random;
 mod round_trips;
 mod samples;

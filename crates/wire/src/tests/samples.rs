@@ -14,7 +14,7 @@ use conclave_protocol::lock::{
 };
 
 use crate::cluster::Facts;
-use crate::greeting::{Credential, Greeting, Rejection, Reply, Role};
+use crate::greeting::{Credential, Greeting, Rejection, Reply, Role, Service};
 
 const CLIENT: ClientId = ClientId(0x000c_11e4_0000_0000_0000_0000_0000_0007);
 const SESSION: SessionId = SessionId(0x5e55_1040_0000_0000_0000_0000_0000_0001);
@@ -420,6 +420,11 @@ pub(super) fn greetings() -> Vec<(&'static str, Greeting)> {
         digest: config().digest,
         facts: facts(),
         credential: None,
+        service: Service::Locks,
+    };
+    let keeper = Greeting {
+        service: Service::Keeper,
+        ..client.clone()
     };
     let credential = Greeting {
         credential: Credential::new(b"cct_0123456789abcdef"),
@@ -435,6 +440,7 @@ pub(super) fn greetings() -> Vec<(&'static str, Greeting)> {
         ("greeting-client", client),
         ("greeting-credential", credential),
         ("greeting-node", node),
+        ("greeting-keeper", keeper),
     ]
 }
 
@@ -463,6 +469,12 @@ pub(super) fn replies() -> Vec<(&'static str, Reply)> {
             "reply-identity",
             reply(Some(Rejection::Identity {
                 why: "the certificate is that of node/2".to_owned(),
+            })),
+        ),
+        (
+            "reply-service",
+            reply(Some(Rejection::Service {
+                why: "it keeps no objects".to_owned(),
             })),
         ),
     ]
