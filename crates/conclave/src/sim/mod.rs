@@ -16,6 +16,7 @@ use crate::cli::Failure;
 mod bench;
 mod demo;
 mod faulty;
+mod figures;
 mod fuzz;
 mod lease;
 mod planted;
@@ -56,6 +57,9 @@ pub(crate) enum Command {
     /// Put small clusters through faults and tell what held; exit 1 if a property breaks
     #[command(after_help = "Example:\n  conclave sim demo --worlds 300")]
     Demo(demo::Demo),
+    /// Simulate what a figure needs, and write it as CSV and as a picture
+    #[command(after_help = "Example:\n  conclave sim figures backoff --out figures --quick")]
+    Figures(figures::Figures),
     /// Measure how many events a second the simulator handles, checkers off and on
     #[command(after_help = "Example:\n  conclave sim bench --system 'majority(1001)'")]
     Bench(bench::Bench),
@@ -69,6 +73,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Plants(plants) => plants.run(),
         Command::Replay(replay) => replay.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Figures(figures) => figures.run(),
         Command::Bench(bench) => bench.run(),
     }
 }
