@@ -308,14 +308,19 @@ impl Others {
         let mut done = Vec::new();
         for event in out.events {
             match event {
-                ClientEvent::Refreshed { key, state, rank } => {
+                ClientEvent::Refreshed {
+                    key,
+                    state,
+                    rank,
+                    proof,
+                } => {
                     let Some(object) = back.orders.remove(&key) else {
                         continue;
                     };
                     let restored = KeeperInput::Restored {
                         object: object.clone(),
                         rank,
-                        proof: None,
+                        proof,
                         state,
                     };
                     self.parts.inbox.put(Said::Input(restored), 0);
