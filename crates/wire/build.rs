@@ -13,10 +13,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         .btree_map(".")
         .compile_fds(peer)?;
 
-    let public = ["conclave/v1/locks.proto", "conclave/v1/cluster.proto"];
+    let public = [
+        "conclave/v1/locks.proto",
+        "conclave/v1/cluster.proto",
+        "conclave/v1/leases.proto",
+        "conclave/v1/objects.proto",
+    ];
     let public = protox::compile(public, [&root])?;
     // What carries a handle gets a `Debug` that does not show it.
-    let secret = ["Acquired", "KeepAliveRequest", "ReleaseRequest"];
+    let secret = [
+        "Acquired",
+        "KeepAliveRequest",
+        "ReleaseRequest",
+        "Leased",
+        "RenewLeaseRequest",
+        "ReleaseLeaseRequest",
+    ];
     tonic_prost_build::configure()
         .btree_map(".")
         .skip_debug(secret.map(|name| format!(".conclave.v1.{name}")))

@@ -5,13 +5,19 @@ use std::sync::Arc;
 
 use conclave_protocol::id::Name;
 use conclave_protocol::lock::{NodeHealth, Watch as What};
+use conclave_protocol::object::kinds::Model;
 use conclave_wire::Cluster;
+use tokio::sync::OnceCell;
 
 use crate::barrier::Barrier;
-use crate::discover::{DiscoverError, discover_with};
+use crate::discover::{DiscoverError, confirm, discover_with, is_local};
 use crate::driver::Driver;
 use crate::elect::{Election, Observer};
 use crate::error::{AcquireError, ConnectError};
+use crate::keeper::error::Trouble;
+use crate::keeper::lease::LeaseRequest;
+use crate::keeper::object::{Handle, Object};
+use crate::keeper::{Keeper, Source};
 use crate::latch::Latch;
 use crate::request::{LockAllRequest, LockRequest, SlotRequest};
 use crate::secure::Security;
@@ -23,6 +29,11 @@ use crate::watch::{PrefixWatch, Watch};
 pub struct Client {
     driver: Driver,
     cluster: Arc<Cluster>,
+    /// What leases and objects are asked through, once they are.
+    keeper: Arc<OnceCell<Keeper>>,
+    /// Where the cluster was learnt from; none if its description was given.
+    learnt: Arc<[String]>,
+    security: Security,
 }
 
 impl Client {
@@ -108,6 +119,53 @@ impl Client {
         Latch::new(self, name.as_ref(), count)
     }
 
+    /// Asks for a lease: the exclusive right to something for a time, of five seconds unless said
+    /// otherwise. It survives up to b lying nodes, and needs no release.
+    pub fn lease(&self, name: impl AsRef<[u8]>) -> LeaseRequest {
+        LeaseRequest::new(Source::Client(self.clone()), Name::new(name))
+    }
+
+    /// A handle of an object, which is made by the first operation that changes it:
+    ///
+    /// ```no_run
+    /// # async fn example(client: conclave_client::Client) -> Result<(), conclave_client::ObjectError> {
+    /// use conclave_client::{Counter, Map};
+    ///
+    /// let visits = client.object::<Counter>("visits").incr().await?;
+    /// let users = client.object::<Map>("users");
+    /// let version = users.set("ada", "1815").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// For a kind of one's own, see [`Object`].
+    pub fn object<T: Handle>(&self, name: impl AsRef<[u8]>) -> T {
+        T::new(self.object_of(name, T::Model::default()))
+    }
+
+    /// A handle of an object of this kind.
+    pub fn object_of<M: Model>(&self, name: impl AsRef<[u8]>, model: M) -> Object<M> {
+        Object::open(Source::Client(self.clone()), Name::new(name), model)
+    }
+
+    /// What leases and objects are asked through. The first call makes sure that the description
+    /// of the cluster can be believed.
+    pub async fn keeper(&self) -> Result<Keeper, Trouble> {
+        let make = || async {
+            if !self.learnt.is_empty() {
+                confirm(&self.cluster, &self.learnt, &self.security).await?;
+            }
+            let byzantine = self.cluster.faults.byzantine();
+            let nodes = self.cluster.nodes.len();
+            if byzantine > 0 && self.security.shares_bearer(nodes) && !is_local(&self.cluster) {
+                return Err(Trouble::SharedToken { byzantine });
+            }
+            Keeper::spawn(&self.cluster, &self.security)
+                .map_err(|error| Trouble::Cluster(error.to_string()))
+        };
+        self.keeper.get_or_try_init(make).await.cloned()
+    }
+
     /// The cluster it works with.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -126,6 +184,10 @@ impl Client {
     /// Releases everything, waits until the nodes have heard it (a second at most), and ends.
     /// Dropping all clones and guards does the same in the background.
     pub async fn close(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            tokio::join!(keeper.close(), self.driver.close());
+            return;
+        }
         self.driver.close().await;
     }
 }
@@ -182,19 +244,26 @@ impl Builder {
 
     /// Makes the client. Connections to nodes open when they are first needed.
     pub async fn connect(self) -> Result<Client, ConnectError> {
-        let cluster = match (self.cluster, self.file) {
-            (Some(cluster), _) => cluster,
-            (None, Some(path)) => read(&path)?,
+        let security = self.security;
+        let (cluster, learnt) = match (self.cluster, self.file) {
+            (Some(cluster), _) => (cluster, Vec::new()),
+            (None, Some(path)) => (read(&path)?, Vec::new()),
             (None, None) if self.endpoints.is_empty() => {
                 return Err(DiscoverError::NoEndpoints.into());
             }
-            (None, None) => discover_with(&self.endpoints, &self.security).await?,
+            (None, None) => {
+                let cluster = discover_with(&self.endpoints, &security).await?;
+                (cluster, self.endpoints)
+            }
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn_with(&cluster, &owner, self.security)?;
+        let driver = Driver::spawn_with(&cluster, &owner, security.clone())?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),
+            keeper: Arc::default(),
+            learnt: learnt.into(),
+            security,
         })
     }
 }

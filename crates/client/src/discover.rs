@@ -10,12 +10,15 @@ use hyper::{Request, StatusCode, Uri};
 use thiserror::Error;
 use tokio::task::JoinSet;
 
+use crate::keeper::error::Trouble;
 use crate::secure::{Security, http};
 
 /// The most bytes of a cluster's description.
 const BODY_MAX: usize = 4 << 20;
 /// How long one endpoint may take.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a second endpoint may take to say the same as the first.
+const SECOND_WORD: Duration = Duration::from_secs(1);
 /// The most endpoints that are tried.
 const ENDPOINTS_MAX: usize = 64;
 /// What went wrong when an endpoint does not know who asks.
@@ -52,19 +55,7 @@ where
     I: IntoIterator,
     I::Item: AsRef<str>,
 {
-    let mut asks = JoinSet::new();
-    for text in endpoints {
-        for endpoint in text.as_ref().split(',').map(str::trim) {
-            if !endpoint.is_empty() && asks.len() < ENDPOINTS_MAX {
-                let (endpoint, security) = (endpoint.to_owned(), security.clone());
-                asks.spawn(async move {
-                    let asked = tokio::time::timeout(PATIENCE, ask(&endpoint, security)).await;
-                    let told = asked.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-                    (endpoint, told)
-                });
-            }
-        }
-    }
+    let mut asks = asked(endpoints, security);
     if asks.is_empty() {
         return Err(DiscoverError::NoEndpoints);
     }
@@ -82,6 +73,85 @@ where
         return Err(DiscoverError::NotAuthenticated);
     }
     Err(DiscoverError::NoAnswer(troubles))
+}
+
+/// What an endpoint says, or why it says nothing.
+type Said = (String, Result<Cluster, String>);
+
+/// Asks all endpoints at once.
+fn asked<I>(endpoints: I, security: &Security) -> JoinSet<Said>
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    let mut asks = JoinSet::new();
+    for text in endpoints {
+        for endpoint in text.as_ref().split(',').map(str::trim) {
+            if !endpoint.is_empty() && asks.len() < ENDPOINTS_MAX {
+                let (endpoint, security) = (endpoint.to_owned(), security.clone());
+                asks.spawn(async move {
+                    let asked = tokio::time::timeout(PATIENCE, ask(&endpoint, security)).await;
+                    let told = asked.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+                    (endpoint, told)
+                });
+            }
+        }
+    }
+    asks
+}
+
+/// Whether all nodes of a cluster are on this machine, as those of `conclave up` are: then there
+/// is nobody else to believe.
+pub fn is_local(cluster: &Cluster) -> bool {
+    let local = |peer: &str| {
+        let peer = peer.parse::<std::net::SocketAddr>();
+        peer.is_ok_and(|peer| peer.ip().is_loopback())
+    };
+    cluster.nodes.iter().all(|node| local(&node.peer))
+}
+
+/// Makes sure that a description of a cluster can be believed though some nodes may lie: with b
+/// liars, b+1 endpoints must give it. How many may lie is what the most fearful endpoint says. On
+/// one machine one endpoint is enough.
+pub(crate) async fn confirm(
+    cluster: &Cluster,
+    endpoints: &[String],
+    security: &Security,
+) -> Result<(), Trouble> {
+    if is_local(cluster) {
+        return Ok(());
+    }
+    let mut asks = asked(endpoints, security);
+    let all = asks.len();
+    let (mut equal, mut byzantine) = (0, cluster.faults.byzantine());
+    let mut last = std::pin::pin!(tokio::time::sleep(PATIENCE));
+    loop {
+        let said = tokio::select! {
+            said = asks.join_next() => said,
+            () = &mut last => None,
+        };
+        let Some(said) = said else { break };
+        let Ok((_, Ok(told))) = said else { continue };
+        byzantine = byzantine.max(told.faults.byzantine());
+        equal += usize::from(told == *cluster);
+        // A lone endpoint might hide that there may be liars: a second one is waited for.
+        if equal > byzantine && equal >= all.min(2) {
+            break;
+        }
+        if equal > byzantine {
+            let soon = tokio::time::Instant::now() + SECOND_WORD;
+            last.as_mut().reset(soon);
+        }
+    }
+    let needed = byzantine + 1;
+    if equal >= needed {
+        return Ok(());
+    }
+    Err(Trouble::Unconfirmed {
+        equal,
+        needed,
+        byzantine,
+    })
 }
 
 async fn ask(endpoint: &str, security: Security) -> Result<Cluster, String> {

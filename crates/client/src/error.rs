@@ -102,7 +102,7 @@ fn behind(position: Option<u32>) -> String {
     }
 }
 
-fn listed(troubles: &[(NodeId, String)]) -> String {
+pub(crate) fn listed(troubles: &[(NodeId, String)]) -> String {
     const SHOWN: usize = 5;
     let mut text = String::new();
     for (node, trouble) in troubles.iter().take(SHOWN) {

@@ -101,6 +101,36 @@ enum Command {
         in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
     )]
     Lock(service::Lock),
+    /// Run a command while having a lease, which up to b lying nodes cannot break
+    #[command(
+        after_help = "Examples:\n  conclave lease report --for 30s -- ./report.sh\n  \
+        conclave lease importer --for 5s --renew --wait 1m -- ./import\n  \
+        conclave lease index --for 10s --try -- ./reindex\n\n\
+        A lease ends by itself: without --renew the command must be done by then. It finds\n\
+        CONCLAVE_LEASE, CONCLAVE_TOKEN (give it to what you write to) and CONCLAVE_DEADLINE_MS\n\
+        (milliseconds of the wall clock since 1970) in its environment. It gets TERM a fifth of\n\
+        the span before the lease ends, and KILL at the end; signals are passed on to it.\n\n\
+        Exit codes: that of the command (128+n if signal n ended it), 2 usage, 3 not acquired\n\
+        in time, 4 the lease ended first, 5 no quorum reachable."
+    )]
+    Lease(service::Lease),
+    /// Work on replicated objects, which up to b lying nodes cannot falsify
+    #[command(after_help = "Examples:\n  conclave object counter visits incr\n  \
+        conclave object map users set ada 1815\n  \
+        conclave object map users set ada 1852 --if-version 7\n  \
+        conclave object map users watch ada\n  \
+        conclave object queue jobs push 'resize 17.png'\n  \
+        conclave object queue jobs pop\n  \
+        conclave object log audit append 'door opened'\n  \
+        conclave object log audit read --from 10 --limit 5\n  \
+        conclave object register motd set 'hello'\n  \
+        conclave object acl motd --write ann,bob --read '*'\n\n\
+        An object is made by the first operation that changes it. 'get', 'pop' and 'peek' print\n\
+        the bare value. Exit codes: 1 if the object says no (the message begins with why:\n\
+        absent, empty, version_mismatch, overflow, too_large, other_kind), 2 usage or refused,\n\
+        3 no answer in time, 5 no quorum reachable. Where the message begins with 'unknown',\n\
+        the operation may still be done.")]
+    Object(service::Object),
     /// Run a command while leading an election, or follow who leads
     #[command(after_help = "Examples:\n  \
         conclave elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
@@ -270,6 +300,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Up(up) => up.run(),
         Command::Lock(lock) => lock.run(),
+        Command::Lease(lease) => lease.run(),
+        Command::Object(object) => object.run(),
         Command::Elect(elect) => elect.run(),
         Command::Watch(watch) => watch.run(),
         Command::Barrier(barrier) => barrier.run(),

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`shard`] | its own | owns the machine, the connections and their timers |
 //! | [`journal`] | its own | writes records, many per sync |
+//! | [`keeper`] | its own | owns leases and objects, and their store |
 //! | [`api`] | its own runtime | gateway, HTTP, gRPC, metrics |
 //! | [`audit`] | its own | writes who was granted, lost and refused what |
 //! | [`history`] | the shard's | notes every grant and its end, for the checkers |
@@ -14,6 +15,7 @@ pub mod api;
 pub mod audit;
 pub mod history;
 pub mod journal;
+pub mod keeper;
 pub mod meters;
 mod node;
 pub mod shard;
@@ -78,6 +80,11 @@ pub struct Options {
     pub audit: Option<PathBuf>,
     /// How it shows who it is, and whom it believes; the default is plain TCP.
     pub security: Security,
+    /// Makes the node lie about leases and objects, for tests of those who must survive it.
+    pub liar: Option<keeper::liar::Mode>,
+    /// As whom a node that lost its disk orders objects anew: an operator's token or certificate,
+    /// for a node itself may only look. Without it as nobody, where nobody has to say who they are.
+    pub rejoin: Option<Security>,
 }
 
 /// Why a node cannot start, and what to do.

@@ -3,6 +3,8 @@
 //! A count costs one atomic addition, so the shard's thread and the journal's count as they go.
 //! [`Meters::text`] is what `GET /metrics` answers.
 
+mod keeper;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+pub use keeper::KeeperMeters;
 
 /// The states of a node, as in [`Meters::set_state`].
 pub const STATES: [&str; 6] = [
@@ -124,6 +128,9 @@ pub struct Meters {
     /// Connections of the gateway to nodes that ended or could not be made.
     pub gateway_breaks: Gauge,
 
+    /// Leases and objects.
+    pub keeper: KeeperMeters,
+
     state: Family<State, Gauge>,
     refused: Family<Reason, Counter>,
     outcomes: Family<Outcome, Counter>,
@@ -178,6 +185,7 @@ impl Meters {
             waiters: book.gauge("waiters", "Acquire requests under way at this gateway"),
             api_connections: book.gauge("api_connections", "Open connections on the API port"),
             gateway_breaks: book.gauge("gateway_breaks", "Broken links from the gateway to nodes"),
+            keeper: KeeperMeters::new(&mut book),
             state: book.family("state", "1 for the state that the node is in, else 0"),
             refused: book.family("refused", "What the node or its gateway refused, by reason"),
             outcomes: book.family("gateway_answers", "Answers of the gateway, by outcome"),

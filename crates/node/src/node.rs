@@ -9,16 +9,17 @@ use conclave_client::secure::{Session, Tls};
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
-use conclave_wire::greeting::{Greeting, Role, Service, VERSION};
+use conclave_wire::greeting::{Credential, Greeting, Role, Service, VERSION};
 
 use crate::api::{self, ApiHandle, ApiLimits};
 use crate::audit::Audit;
 use crate::history::History;
 use crate::meters::Meters;
 use crate::shard::{self, Clock, Shard, ShardOptions};
-use crate::store::{self, Store};
+use crate::store::objects::ObjectDisk;
+use crate::store::{self, KeeperMemory, KeeperStore, Store};
 use crate::who::Gate;
-use crate::{NodeError, Options, StartError, twin};
+use crate::{NodeError, Options, StartError, keeper, twin};
 
 /// How long a node that stops waits for holders to move elsewhere.
 const GRACE: Duration = Duration::from_secs(2);
@@ -37,7 +38,8 @@ pub struct Node {
     thread: Option<JoinHandle<()>>,
     /// Gone once the node has ended.
     gateway: Mutex<Option<ApiHandle>>,
-    keeper: Option<Keeper>,
+    access: Option<AccessWatch>,
+    keeper: keeper::Handle,
 }
 
 impl Node {
@@ -46,13 +48,25 @@ impl Node {
         check(&options.cluster, options.id)?;
         check_certificate(&options)?;
         let store = store::open(&options.data, options.id, &options.cluster.name)?;
-        Self::start_on(options, store, Arc::new(conclave_client::clock::now))
+        let objects = ObjectDisk::open(&options.data, options.id, &options.cluster.name)?;
+        let clock = Arc::new(conclave_client::clock::now);
+        Self::start_with(options, store, Box::new(objects), clock)
     }
 
-    /// Starts a node on this store and these clocks.
+    /// Starts a node on this store and these clocks; leases and objects are kept in memory.
     pub fn start_on(
         options: Options,
+        store: Box<dyn Store>,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
+        Self::start_with(options, store, Box::new(KeeperMemory::default()), clock)
+    }
+
+    /// Starts a node on these stores and these clocks.
+    pub fn start_with(
+        options: Options,
         mut store: Box<dyn Store>,
+        mut objects: Box<dyn KeeperStore>,
         clock: Clock,
     ) -> Result<Self, StartError> {
         let system = |error: std::io::Error| StartError::System(error.to_string());
@@ -62,6 +76,8 @@ impl Node {
         let peer = options.peer.local_addr().map_err(system)?;
         let api = options.api.local_addr().map_err(system)?;
         let start = choose(store.load()?, options.init);
+        let kept = keeper::choose(objects.load()?, &start);
+        let keeper_config = keeper::config(&options.cluster)?;
         let process = process()?;
         let mut accepted = Vec::new();
         let greeting = Greeting {
@@ -79,6 +95,7 @@ impl Node {
         let meters = Meters::new();
         let gate = Arc::new(gate(&options)?);
         let audit = open_audit(&options, id, &meters)?;
+        let inbox = keeper::Inbox::new();
         let (shard, thread) = shard::spawn(ShardOptions {
             cluster: options.cluster.clone(),
             config,
@@ -90,10 +107,33 @@ impl Node {
             accepted,
             history,
             meters: meters.clone(),
-            clock,
+            clock: clock.clone(),
             gate: gate.clone(),
             audit: audit.clone(),
             security: options.security.clone(),
+            keeper: Some(inbox.clone()),
+        })
+        .map_err(system)?;
+        let keeper = keeper::spawn(keeper::Parts {
+            inbox,
+            config: keeper_config,
+            access: gate.rules(),
+            start: kept,
+            store: objects,
+            shard: shard.clone(),
+            clock,
+            meters: meters.clone(),
+            liar: options.liar,
+            id,
+            dial: keeper::Dialling {
+                id,
+                process,
+                cluster: options.cluster.clone(),
+                security: options.security.clone(),
+                credential: Credential::new(gate.key().credential_of(id).as_bytes())
+                    .filter(|_| !gate.is_open()),
+                rejoin: options.rejoin,
+            },
         })
         .map_err(system)?;
         let mut node = Self {
@@ -104,7 +144,8 @@ impl Node {
             meters: meters.clone(),
             thread: Some(thread),
             gateway: Mutex::new(None),
-            keeper: None,
+            access: None,
+            keeper,
         };
         let context = api::Context {
             cluster: options.cluster,
@@ -122,7 +163,7 @@ impl Node {
         let gateway = gateway.map_err(|error| StartError::System(error.to_string()))?;
         node.gateway = Mutex::new(Some(gateway));
         if !gate.is_open() {
-            node.keeper = Some(Keeper::spawn(gate, node.shard.clone()).map_err(system)?);
+            node.access = Some(AccessWatch::spawn(gate, node.shard.clone()).map_err(system)?);
         }
         Ok(node)
     }
@@ -147,6 +188,11 @@ impl Node {
         &self.shard
     }
 
+    /// The thread that keeps leases and objects.
+    pub fn keeper(&self) -> &keeper::Handle {
+        &self.keeper
+    }
+
     /// What operators ask about.
     pub fn meters(&self) -> &Arc<Meters> {
         &self.meters
@@ -161,6 +207,7 @@ impl Node {
     /// Waits until the node has ended, its API too, and says why.
     pub async fn wait(&self) -> Result<(), NodeError> {
         let ended = self.shard.ended().await;
+        self.keeper.stop();
         let gateway = self.take_gateway();
         // Whoever still waits for an answer gets one; that takes a moment of a thread.
         let _ = tokio::task::spawn_blocking(move || drop(gateway)).await;
@@ -181,14 +228,15 @@ impl Drop for Node {
             // Its panics are told by `wait`.
             let _ = thread.join();
         }
+        self.keeper.stop();
     }
 }
 
 /// A thread that takes up changes of the access file; it ends when this is dropped.
 #[derive(Debug)]
-struct Keeper(#[expect(dead_code, reason = "its end is what it says")] mpsc::Sender<()>);
+struct AccessWatch(#[expect(dead_code, reason = "its end is what it says")] mpsc::Sender<()>);
 
-impl Keeper {
+impl AccessWatch {
     fn spawn(gate: Arc<Gate>, shard: Shard) -> std::io::Result<Self> {
         let (alive, over) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name("access".to_owned());

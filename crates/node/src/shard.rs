@@ -7,6 +7,7 @@ mod conn;
 mod conns;
 mod door;
 mod grants;
+mod keeper;
 mod look;
 mod peers;
 mod quiet;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use conclave_client::Security;
 use conclave_protocol::Now;
-use conclave_protocol::id::{Name, NodeId, RequestNo, SessionId};
+use conclave_protocol::id::{LinkId, Name, NodeId, RequestNo, SessionId};
 use conclave_protocol::lock::{Access, Config, Label, LockView, Reason, Start};
 use conclave_wire::Cluster;
 use mio::{Poll, Waker};
@@ -121,6 +122,12 @@ enum Command {
     Revoke(Revoke, oneshot::Sender<Revocation>),
     Durable(Result<u64, StoreError>),
     Resolved(NodeId, Result<std::net::SocketAddr, String>),
+    /// What the keeper says, as frames for each connection.
+    Answers(Vec<(LinkId, Vec<u8>)>),
+    /// The keeper has room for more questions.
+    Room,
+    /// The keeper cannot go on.
+    KeeperEnded(NodeError),
 }
 
 /// An operator's word against a session.
@@ -240,6 +247,21 @@ impl Shard {
         wait.await.ok()
     }
 
+    /// Sends frames of the keeper.
+    pub(crate) fn answers(&self, frames: Vec<(LinkId, Vec<u8>)>) {
+        self.inner.tell(Command::Answers(frames));
+    }
+
+    /// Reads those again that had to wait for the keeper.
+    pub(crate) fn keeper_has_room(&self) {
+        self.inner.tell(Command::Room);
+    }
+
+    /// The keeper cannot go on, so the node ends.
+    pub(crate) fn keeper_ended(&self, error: NodeError) {
+        self.inner.tell(Command::KeeperEnded(error));
+    }
+
     /// Waits until the thread has ended, and says why.
     pub async fn ended(&self) -> Result<(), NodeError> {
         let mut ended = self.ended.clone();
@@ -280,6 +302,8 @@ pub struct ShardOptions {
     pub audit: Option<Audit>,
     /// How it shows who it is, and whom it believes.
     pub security: Security,
+    /// Where questions about leases and objects go; none refuses them.
+    pub keeper: Option<crate::keeper::Inbox>,
 }
 
 impl fmt::Debug for ShardOptions {
@@ -337,6 +361,7 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
         gate: options.gate,
         audit: options.audit.map(Auditor::new),
         security: options.security,
+        keeper: options.keeper,
     };
     let (tell, ended) = watch::channel(None);
     let shared = inner.clone();
@@ -360,7 +385,7 @@ fn run(parts: Parts) -> Result<(), NodeError> {
 }
 
 /// What a panic said.
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without words".to_owned())

@@ -12,8 +12,9 @@ use conclave_wire::greeting::{Reply, decode_reply};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_rustls::TlsStream;
 
-use crate::secure::{Session, Side, explain, is_lasting};
+use crate::secure::{Session, Side, Stream, explain, is_lasting};
 
 /// The most bytes that wait for a node that does not read.
 pub(super) const OUT_MAX: usize = 8 << 20;
@@ -33,6 +34,21 @@ pub(super) struct Open {
 type Shared = Option<Arc<Mutex<Session>>>;
 
 impl Open {
+    /// A connection whose encryption we drive ourselves.
+    pub(super) fn new(stream: Stream) -> io::Result<Self> {
+        match stream {
+            Stream::Plain(stream) => Ok(Self { stream, tls: None }),
+            Stream::Tls(stream) => {
+                let TlsStream::Client(stream) = *stream else {
+                    return Err(io::ErrorKind::Unsupported.into());
+                };
+                let (stream, session) = stream.into_inner();
+                let tls = Some(Session::from(session));
+                Ok(Self { stream, tls })
+            }
+        }
+    }
+
     /// Both sides of the connection.
     pub(super) fn split(self, node: NodeId, no: ConnNo, greeting: Vec<u8>) -> (Reader, Writer) {
         let (read, write) = self.stream.into_split();

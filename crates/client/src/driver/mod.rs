@@ -8,7 +8,7 @@ mod conn;
 mod core;
 mod sights;
 mod task;
-mod timer;
+pub(crate) mod timer;
 mod traced;
 
 use std::collections::hash_map::RandomState;
@@ -23,15 +23,15 @@ use conclave_protocol::lock::{
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
-use conclave_wire::greeting::Credential;
 use tokio::sync::Notify;
 
 pub use self::core::Counters;
 use self::core::{Core, JobState, Kind, Stage};
 use crate::clock;
+use crate::dial::Hello;
 use crate::secure::Security;
 use crate::trace::Caller;
-use task::{Hello, Task};
+use task::Task;
 use timer::Timer;
 
 /// A running client machine. Clones share it; it ends when the last clone and the last job are
@@ -90,14 +90,12 @@ impl Driver {
                 *peer = Arc::from(node.peer.as_str());
             }
         }
-        let hello = Hello {
-            process: random(),
-            digest: config.id.digest,
-            facts: cluster.facts(),
-            credential: security
-                .bearer()
-                .and_then(|bearer| Credential::new(bearer.reveal().as_bytes())),
-        };
+        let hello = Hello::new(
+            random(),
+            config.id.digest,
+            cluster.facts(),
+            security.bearer(),
+        );
         let timer = Arc::new(Timer::new());
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(machine, config.clone(), timer.clone())),
@@ -392,7 +390,7 @@ impl Shared {
 }
 
 /// A random number of the system.
-fn random() -> u128 {
+pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // The standard library keys its hash tables from the same source, with fallbacks.

@@ -13,32 +13,18 @@ use std::time::Duration;
 
 use conclave_protocol::id::{ConnNo, NodeId};
 use conclave_protocol::lock::ClientInput;
-use conclave_wire::cluster::{Facts, differences};
-use conclave_wire::greeting::{
-    Credential, Greeting, Rejection, Reply, Role, Service, VERSION, encode_greeting,
-};
-use tokio::net::TcpStream;
+use conclave_wire::greeting::{Rejection, Service};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
-use tokio_rustls::TlsConnector;
 
 use super::Shared;
 use super::conn::{Open, Reader, Turn};
 use super::core::{Core, Flush, Stage};
-use crate::secure::{Security, Session, Side, Tls, explain, is_lasting};
+use crate::dial::{Hello, dial};
+use crate::secure::{Security, Side, explain, is_lasting};
 
 /// How long a closing driver waits until the nodes have read what it said.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// What a client says of itself when it connects.
-#[derive(Debug)]
-pub(super) struct Hello {
-    pub(super) process: u128,
-    pub(super) digest: [u8; 16],
-    pub(super) facts: Facts,
-    /// What shows who this is.
-    pub(super) credential: Option<Credential>,
-}
 
 /// A connection, or why there is none and whether trying again is of no use.
 type Dialled = (NodeId, ConnNo, Result<Open, (String, bool)>);
@@ -128,7 +114,8 @@ impl Task {
         for (node, no, stream) in self.dialled.drain(..) {
             match stream {
                 Ok(open) => {
-                    let (reader, writer) = open.split(node, no, self.hello.bytes(node));
+                    let (reader, writer) =
+                        open.split(node, no, self.hello.bytes(node, Service::Locks));
                     if core.opened(node, no, writer) {
                         self.readers.push(reader);
                         fresh = true;
@@ -174,14 +161,17 @@ impl Task {
             let (patience, security) = (self.patience, self.security.clone());
             let cluster = self.hello.cluster();
             self.dials.spawn(async move {
-                let dialled = connect(&peer, &security, &cluster, node);
+                let dialled = dial(&peer, &security, &cluster, node);
                 let dialled = tokio::time::timeout(patience, dialled).await;
                 let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
-                let dialled = dialled.unwrap_or_else(late).map_err(|error| {
-                    let why = explain(&error, Side::Node);
-                    let why = format!("cannot connect to {peer}: {why}");
-                    (why, is_lasting(&error))
-                });
+                let dialled = dialled
+                    .unwrap_or_else(late)
+                    .and_then(Open::new)
+                    .map_err(|error| {
+                        let why = explain(&error, Side::Node);
+                        let why = format!("cannot connect to {peer}: {why}");
+                        (why, is_lasting(&error))
+                    });
                 (node, no, dialled)
             });
         }
@@ -233,19 +223,6 @@ impl Drop for Task {
     }
 }
 
-async fn connect(peer: &str, security: &Security, cluster: &str, node: NodeId) -> io::Result<Open> {
-    let stream = TcpStream::connect(peer).await?;
-    stream.set_nodelay(true)?;
-    let Some(tls) = security.tls() else {
-        return Ok(Open { stream, tls: None });
-    };
-    let name = Tls::peer_name(cluster, node.0 + 1);
-    let connector = TlsConnector::from(tls.client_config());
-    let (stream, session) = connector.connect(name, stream).await?.into_inner();
-    let tls = Some(Session::from(session));
-    Ok(Open { stream, tls })
-}
-
 /// Lets the machine see what a connection has brought.
 fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
     let (node, no) = (reader.node, reader.no);
@@ -287,53 +264,5 @@ fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
     reader.tidy();
     if let Some(why) = &reader.ended {
         core.failed(node, no, why.clone(), reader.lasting);
-    }
-}
-
-impl Hello {
-    /// The name of the cluster.
-    fn cluster(&self) -> String {
-        self.facts.get("name").cloned().unwrap_or_default()
-    }
-
-    fn bytes(&self, target: NodeId) -> Vec<u8> {
-        let greeting = Greeting {
-            version: VERSION,
-            role: Role::Client,
-            target,
-            process: self.process,
-            digest: self.digest,
-            facts: self.facts.clone(),
-            credential: self.credential.clone(),
-            service: Service::Locks,
-        };
-        let mut bytes = Vec::new();
-        encode_greeting(&greeting, &mut bytes);
-        bytes
-    }
-
-    /// Whether we may go on with this node; if not, why, and whether trying again is of no use.
-    fn judge(&self, wanted: NodeId, reply: &Reply) -> Result<(), (String, bool)> {
-        match &reply.refusal {
-            Some(Rejection::Config { facts }) => {
-                let differing = differences(&self.facts, facts);
-                let text = Rejection::Config {
-                    facts: Facts::new(),
-                };
-                let told = differing.map_or_else(|| text.to_string(), |d| format!("{text}: {d}"));
-                Err((told, true))
-            }
-            Some(
-                why @ (Rejection::Version { .. }
-                | Rejection::Credential
-                | Rejection::Identity { .. }),
-            ) => Err((why.to_string(), true)),
-            Some(why) => Err((why.to_string(), false)),
-            None if reply.node != wanted => {
-                let why = Rejection::OtherNode { node: reply.node };
-                Err((why.to_string(), false))
-            }
-            None => Ok(()),
-        }
     }
 }

@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 use conclave_protocol::Instant;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) use steady::Timer;
+pub(crate) use steady::Timer;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) use usual::Timer;
+pub(crate) use usual::Timer;
 
 /// A wake-up later than this is as good as none: the timer is set again when it comes.
 const FAR_NANOS: u64 = 1 << 62;
@@ -26,7 +26,7 @@ mod steady {
 
     /// A timer of the system, or tokio's where the system has none to give.
     #[derive(Debug)]
-    pub(in crate::driver) enum Timer {
+    pub(crate) enum Timer {
         System(AsyncFd<OwnedFd>),
         Usual(usual::Timer),
     }
@@ -36,7 +36,7 @@ mod steady {
             deprecated,
             reason = "its successor is unsafe, for types that are not their descriptor's owner"
         )]
-        pub(in crate::driver) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let made = timerfd_create(TimerfdClockId::Boottime, flags)
                 .map_err(std::io::Error::from)
@@ -51,7 +51,7 @@ mod steady {
         }
 
         /// Sets it to this time, from any thread. `true` if its task must be polled to notice.
-        pub(in crate::driver) fn arm(&self, at: Instant) -> bool {
+        pub(crate) fn arm(&self, at: Instant) -> bool {
             let fd = match self {
                 Self::System(fd) => fd,
                 Self::Usual(timer) => return timer.arm(at),
@@ -77,7 +77,7 @@ mod steady {
         }
 
         /// Ready when it has rung since the last call.
-        pub(in crate::driver) fn poll_rung(&self, cx: &mut Context<'_>) -> Poll<()> {
+        pub(crate) fn poll_rung(&self, cx: &mut Context<'_>) -> Poll<()> {
             match self {
                 Self::System(fd) => match fd.poll_read_ready(cx) {
                     Poll::Ready(Ok(mut ready)) => {
@@ -104,19 +104,19 @@ mod usual {
 
     /// Tokio's timer, to the millisecond.
     #[derive(Debug)]
-    pub(in crate::driver) struct Timer(Mutex<(Instant, Option<Pin<Box<Sleep>>>)>);
+    pub(crate) struct Timer(Mutex<(Instant, Option<Pin<Box<Sleep>>>)>);
 
     impl Timer {
-        pub(in crate::driver) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Self(Mutex::new((Instant::FAR, None)))
         }
 
-        pub(in crate::driver) fn arm(&self, at: Instant) -> bool {
+        pub(crate) fn arm(&self, at: Instant) -> bool {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (at, None);
             true
         }
 
-        pub(in crate::driver) fn poll_rung(&self, cx: &mut Context<'_>) -> Poll<()> {
+        pub(crate) fn poll_rung(&self, cx: &mut Context<'_>) -> Poll<()> {
             let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let (at, sleep) = &mut *inner;
             if at.nanos() >= FAR_NANOS {

@@ -16,11 +16,13 @@ mod stream;
 mod tests;
 mod words;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use conclave_protocol::id::NodeId;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
@@ -44,6 +46,8 @@ pub const LOOK: Duration = Duration::from_secs(2);
 pub struct Security {
     tls: Option<Arc<Tls>>,
     bearer: Option<Secret>,
+    /// A secret for each of some nodes.
+    bearers: Arc<BTreeMap<NodeId, Secret>>,
 }
 
 impl Security {
@@ -57,6 +61,7 @@ impl Security {
         Ok(Self {
             tls: Some(Arc::new(Tls::new(files)?)),
             bearer: None,
+            bearers: Arc::default(),
         })
     }
 
@@ -65,6 +70,31 @@ impl Security {
     pub fn with_bearer(mut self, bearer: Secret) -> Self {
         self.bearer = Some(bearer);
         self
+    }
+
+    /// The same, and shows each of these nodes a secret of its own when it asks about leases and
+    /// objects: a node that lies can then not use it at the others.
+    #[must_use]
+    pub fn with_bearers(mut self, bearers: impl IntoIterator<Item = (NodeId, Secret)>) -> Self {
+        self.bearers = Arc::new(bearers.into_iter().collect());
+        self
+    }
+
+    /// The secret that it shows to this node when it asks about leases and objects.
+    pub fn bearer_for(&self, node: NodeId) -> Option<&Secret> {
+        self.bearers.get(&node).or(self.bearer.as_ref())
+    }
+
+    /// Whether several nodes are shown the same secret.
+    pub fn shares_bearer(&self, nodes: usize) -> bool {
+        let mut shown: Vec<&str> = (0..nodes)
+            .filter_map(|node| self.bearer_for(NodeId::at(node)))
+            .map(Secret::reveal)
+            .collect();
+        let all = shown.len();
+        shown.sort_unstable();
+        shown.dedup();
+        shown.len() < all
     }
 
     /// How it speaks TLS; none if it speaks plainly.

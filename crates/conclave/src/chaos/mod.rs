@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use conclave_client::clock;
+use conclave_node::keeper::liar::Mode;
 use conclave_quorum::Prng;
 use conclave_wire::Span;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +24,7 @@ use serde_json::json;
 
 use crate::cli::Failure;
 use crate::service::local::{Local, LocalOptions};
+use crate::service::serve::Serve;
 use crate::service::shape::Shape;
 
 use all::All;
@@ -44,6 +46,20 @@ pub(crate) enum Command {
   conclave chaos all
   conclave chaos all --seconds 300 --seed 7 --keep /tmp/chaos --json")]
     All(All),
+    /// One node that lies about leases and objects; only in a cluster on this machine
+    #[command(after_help = "Examples:
+  conclave chaos node --lie forge --config node3.toml")]
+    Node(LyingNode),
+}
+
+/// A node that lies.
+#[derive(Debug, Args)]
+pub(crate) struct LyingNode {
+    #[command(flatten)]
+    serve: Serve,
+    /// How: silent, stale, forge, equivocate, huge, locked, free or mix
+    #[arg(long, value_name = "MODE")]
+    lie: Mode,
 }
 
 /// Runs a chaos command.
@@ -51,6 +67,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => run.run(),
         Command::All(all) => all.run(),
+        Command::Node(node) => node.serve.run_as(Some(node.lie)),
     }
 }
 

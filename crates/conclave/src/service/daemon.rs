@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use conclave_node::keeper::liar::Mode;
 use conclave_node::shard::{Query, Report};
 use conclave_node::{Node, Options};
 
@@ -24,10 +25,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a node; it may not be ready yet. `init` says that an empty data directory is new.
+    /// Starts a node; it may not be ready yet. `init` says that an empty data directory is new;
+    /// a liar lies about leases and objects.
     pub(crate) fn start(
         settings: Settings,
         init: bool,
+        liar: Option<Mode>,
         (peer, api): (TcpListener, TcpListener),
     ) -> Result<Self, Failure> {
         let id = settings.id.value;
@@ -43,6 +46,8 @@ impl Daemon {
             access: settings.access.map(|given| given.value),
             audit: settings.audit.map(|given| given.value),
             security: settings.security,
+            liar,
+            rejoin: settings.rejoin,
         })
         .map_err(|error| Failure::Failed(format!("node {id}: {error}")))?;
         Ok(Self {

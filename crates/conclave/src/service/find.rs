@@ -20,13 +20,13 @@ const ENDPOINTS_MAX: usize = 1000;
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_field_names, reason = "the name of its flag")]
 pub(crate) struct Endpoints {
-    #[arg(long, value_name = "URL,…", value_delimiter = ',')]
+    #[arg(long, value_name = "URL,…", value_delimiter = ',', global = true)]
     #[arg(
         help = "API URLs of any nodes of the cluster, comma separated; without it \
         CONCLAVE_ENDPOINTS, else the running 'conclave up' of this user"
     )]
     endpoints: Vec<String>,
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     #[arg(
         help = "The file with the bearer token that shows who you are; CONCLAVE_BEARER_FILE \
         without it"
@@ -42,6 +42,7 @@ pub(crate) struct TlsFlags {
     #[arg(
         long,
         value_name = "FILE",
+        global = true,
         help = "Speak TLS and believe who is certified by \
         these authorities (PEM); CONCLAVE_CA without it"
     )]
@@ -49,10 +50,16 @@ pub(crate) struct TlsFlags {
     #[arg(
         long,
         value_name = "FILE",
+        global = true,
         help = "The certificate to show; CONCLAVE_CERT without it"
     )]
     cert: Option<PathBuf>,
-    #[arg(long, value_name = "FILE", help = "Its key; CONCLAVE_KEY without it")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        help = "Its key; CONCLAVE_KEY without it"
+    )]
     key: Option<PathBuf>,
 }
 
@@ -194,7 +201,7 @@ pub(crate) fn not_connected(error: &ConnectError) -> Failure {
 }
 
 /// The token in a file, without the line's end.
-fn bearer(path: &Path) -> Result<Secret, Failure> {
+pub(super) fn bearer(path: &Path) -> Result<Secret, Failure> {
     let place = shown(&path.display().to_string());
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;

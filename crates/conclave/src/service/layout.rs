@@ -1,7 +1,8 @@
 //! The files of a cluster on this machine: `cluster.toml`, `secret`, and `nodeK.toml` with its
 //! data in `nodeK` for every node, so that each node can be started by hand.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
@@ -10,9 +11,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use conclave_client::secure::Identity;
+use conclave_node::keeper::liar::Mode;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::{LimitsText, Node, Times};
-use conclave_wire::faults::FaultsText;
 use tempfile::TempDir;
 
 use super::check_config::hex;
@@ -61,6 +62,7 @@ pub(crate) struct Layout {
     /// The addresses of all nodes, taken so that nobody else gets them.
     listeners: Vec<(TcpListener, TcpListener)>,
     temporary: Option<TempDir>,
+    liars: BTreeMap<u32, Mode>,
 }
 
 impl Layout {
@@ -98,11 +100,32 @@ impl Layout {
         };
         Ok(Self {
             folder,
+            liars: wish.shape.liars(cluster.nodes.len())?,
             cluster,
             new,
             listeners,
             temporary,
         })
+    }
+
+    /// How a node lies, if it does.
+    pub(crate) fn liar(&self, id: u32) -> Option<Mode> {
+        self.liars.get(&id).copied()
+    }
+
+    /// What starts a node, honest or not.
+    pub(crate) fn serve_args(&self, id: u32) -> Vec<OsString> {
+        let mut args: Vec<OsString> = match self.liar(id) {
+            None => vec!["serve".into()],
+            Some(mode) => vec![
+                "chaos".into(),
+                "node".into(),
+                "--lie".into(),
+                mode.name().into(),
+            ],
+        };
+        args.extend(["--config".into(), self.node_file(id).into_os_string()]);
+        args
     }
 
     /// The file of a node.
@@ -172,7 +195,7 @@ impl Wish {
             restart: self.shape.restart().unwrap_or_default(),
             times: self.times,
             limits: LimitsText::default(),
-            faults: FaultsText::default(),
+            faults: self.shape.faults(),
             policies: self.shape.policy.clone(),
             nodes: Vec::new(),
         };
@@ -212,6 +235,20 @@ impl Wish {
                 restart,
                 "--restart",
                 format!("{:?}", cluster.restart).to_lowercase(),
+            ),
+            (
+                shape
+                    .byzantine
+                    .is_none_or(|b| b as usize == cluster.faults.byzantine()),
+                "--byzantine",
+                cluster.faults.byzantine().to_string(),
+            ),
+            (
+                shape
+                    .ordering
+                    .is_none_or(|how| how == cluster.faults.objects()),
+                "--ordering",
+                format!("{:?}", cluster.faults.objects()).to_lowercase(),
             ),
             (policies, "--policy", format!("{:?}", cluster.policies)),
             (

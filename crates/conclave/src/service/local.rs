@@ -181,9 +181,7 @@ impl Local {
             .open(self.folder().join(format!("node{id}.log")))?;
         let mut command = Command::new(std::env::current_exe()?);
         command
-            .arg("serve")
-            .arg("--config")
-            .arg(self.layout.node_file(id))
+            .args(self.layout.serve_args(id))
             .arg("--init")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -449,15 +449,15 @@ impl Held {
 
 /// When the command is told that the lock is going, and when it is killed.
 #[derive(Debug, Default)]
-struct Watch {
+pub(super) struct Watch {
     /// How long it has between being told and being killed: a fifth of the longest time that was
     /// left. A hold that the nodes have not all heard of counts from one heartbeat to the next; it
     /// gets its whole TTL only afterwards.
     grace: Duration,
     /// The lock is lost.
-    lost: bool,
+    pub(super) lost: bool,
     /// The command was told.
-    told: bool,
+    pub(super) told: bool,
     killed: bool,
     /// The latest that the lock may be ours, as last known, by a clock that never stands still.
     deadline: Steady,
@@ -465,7 +465,7 @@ struct Watch {
 
 impl Watch {
     /// What to send to the command now, `left` before the lock may be another's.
-    fn look(&mut self, now: Steady, left: Duration) -> Option<Signal> {
+    pub(super) fn look(&mut self, now: Steady, left: Duration) -> Option<Signal> {
         if !self.lost {
             self.deadline = now + left;
             self.grace = self.grace.max(left / 5);
@@ -484,7 +484,7 @@ impl Watch {
     }
 
     /// How long nothing needs to be looked at.
-    fn pause(&self, now: Steady, left: Duration) -> Duration {
+    pub(super) fn pause(&self, now: Steady, left: Duration) -> Duration {
         let until = if self.lost {
             self.deadline.since(now)
         } else if self.told {
@@ -496,7 +496,7 @@ impl Watch {
     }
 }
 
-fn code(status: ExitStatus) -> u8 {
+pub(super) fn code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(255),
         (None, Some(signal)) => code_of_signal(signal),
@@ -504,7 +504,7 @@ fn code(status: ExitStatus) -> u8 {
     }
 }
 
-fn millis(span: Duration) -> Value {
+pub(super) fn millis(span: Duration) -> Value {
     Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -71,7 +71,8 @@ impl Members {
         }
         let mut daemons = Vec::new();
         for (id, listeners) in ids.into_iter().zip(listeners) {
-            daemons.push(Daemon::start(layout.settings(id)?, layout.new, listeners)?);
+            let (settings, liar) = (layout.settings(id)?, layout.liar(id));
+            daemons.push(Daemon::start(settings, layout.new, liar, listeners)?);
         }
         Ok(Self::Threads(daemons))
     }
@@ -215,8 +216,7 @@ impl Kid {
         init: bool,
         report: &mpsc::UnboundedSender<(u32, String)>,
     ) -> Result<Self, Failure> {
-        let mut words: Vec<OsString> = vec!["serve".into(), "--config".into()];
-        words.push(layout.node_file(id).into());
+        let mut words: Vec<OsString> = layout.serve_args(id);
         words.push("--parent".into());
         words.push(std::process::id().to_string().into());
         if init {

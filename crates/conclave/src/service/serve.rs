@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use clap::Args;
+use conclave_node::keeper::liar::Mode;
+use conclave_wire::Cluster;
 use serde_json::json;
 
 use super::daemon::Daemon;
@@ -36,13 +38,23 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// Serves, honestly.
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        self.run_as(None)
+    }
+
+    /// Serves as a liar does, or honestly. No flag of `serve` leads to the former.
+    pub(crate) fn run_as(&self, liar: Option<Mode>) -> Result<(), Failure> {
         if let Some(parent) = self.parent {
             guarded::end_with(parent)?;
         }
         let config = std::env::var_os("CONCLAVE_CONFIG").filter(|path| !path.is_empty());
         let config = self.config.clone().or(config.map(PathBuf::from));
         let settings = Settings::load(config.as_deref(), &self.flags)?;
+        if liar.is_some() && !is_local(&settings.cluster) {
+            let problem = "a node lies only in a cluster that is on this machine alone";
+            return Err(Failure::Input(problem.to_owned()));
+        }
         logs::start(&settings.log.value, settings.log_format.value)?;
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
@@ -52,14 +64,14 @@ impl Serve {
             Err(error) => tracing::warn!("cannot raise the number of open files: {error}"),
         }
         traces::start(traces::NODE, Some(&format!("n{}", settings.id.value)));
-        runtime()?.block_on(self.serve(settings))
+        runtime()?.block_on(self.serve(settings, liar))
     }
 
-    async fn serve(&self, settings: Settings) -> Result<(), Failure> {
+    async fn serve(&self, settings: Settings, liar: Option<Mode>) -> Result<(), Failure> {
         let mut stops = Stops::new()?;
         let listeners = (bind(&settings.listen_peer)?, bind(&settings.listen_api)?);
         let scheme = settings.security.tls().map_or("http", |_| "https");
-        let mut node = Daemon::start(settings, self.init, listeners)?;
+        let mut node = Daemon::start(settings, self.init, liar, listeners)?;
         let failed = |id: u32, why: &str| Failure::Failed(format!("node {id} stopped: {why}"));
         let mut waiting = std::pin::pin!(node.ready());
         let mut is_ready = false;
@@ -100,6 +112,15 @@ impl Serve {
         });
         output::line(line.to_string())
     }
+}
+
+/// Whether all nodes are on this machine and reached only from it.
+fn is_local(cluster: &Cluster) -> bool {
+    let local = |peer: &str| {
+        let address = peer.parse::<std::net::SocketAddr>();
+        address.is_ok_and(|address| address.ip().is_loopback())
+    };
+    cluster.nodes.iter().all(|node| local(&node.peer))
 }
 
 fn bind(address: &Given<String>) -> Result<TcpListener, Failure> {

@@ -1,7 +1,11 @@
 //! What a cluster on this machine shall be, as flags: `up`, `chaos run` and `bench` share them.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
+use conclave_node::keeper::liar::Mode;
 use conclave_wire::cluster::{ChoiceText, PolicyText, ProtocolText, RestartText};
+use conclave_wire::faults::{FaultsText, ObjectsText};
 
 use super::up::Restart;
 use crate::cli::Failure;
@@ -34,6 +38,20 @@ pub(crate) struct Shape {
         repeated. Keys: protocol (parallel or serial), max_inside, max_bypass"
     )]
     pub(crate) policy: Vec<PolicyText>,
+    /// How many nodes may lie about leases and objects; none without it
+    #[arg(long, value_name = "B")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) byzantine: Option<u32>,
+    /// How attempts to order operations on objects end: vouched needs 6B+1 nodes, timed 4B+1;
+    /// off keeps no objects and needs 3B+1
+    #[arg(long, value_name = "HOW", value_parser = ordering)]
+    pub(crate) ordering: Option<ObjectsText>,
+    #[arg(long, value_name = "ID=MODE", value_parser = liar)]
+    #[arg(
+        help = "A node that lies about leases and objects, to see what that does; may be \
+        repeated. Modes: silent, stale, forge, equivocate, huge, locked, free, mix"
+    )]
+    pub(crate) liar: Vec<(u32, Mode)>,
 }
 
 impl Shape {
@@ -44,7 +62,45 @@ impl Shape {
 
     /// How many nodes the cluster has.
     pub(crate) fn size(&self) -> Result<u32, Failure> {
-        size(self.nodes, self.quorum.as_deref())
+        let size = size(self.nodes, self.quorum.as_deref())?;
+        if self.nodes.is_some() || self.quorum.is_some() {
+            return Ok(size);
+        }
+        let times = match self.ordering.unwrap_or_default() {
+            ObjectsText::Vouched => 6,
+            ObjectsText::Timed => 4,
+            ObjectsText::Off => 3,
+        };
+        Ok(size.max(times * self.byzantine.unwrap_or(0) + 1))
+    }
+
+    /// How many nodes may lie, as the cluster file says it.
+    pub(crate) fn faults(&self) -> FaultsText {
+        FaultsText {
+            byzantine: self.byzantine,
+            objects: self.ordering,
+            ..FaultsText::default()
+        }
+    }
+
+    /// Which nodes lie, and how.
+    pub(crate) fn liars(&self, nodes: usize) -> Result<BTreeMap<u32, Mode>, Failure> {
+        let liars: BTreeMap<u32, Mode> = self.liar.iter().copied().collect();
+        let unknown = liars.keys().find(|id| **id == 0 || **id as usize > nodes);
+        if let Some(id) = unknown {
+            return Err(Failure::Input(format!(
+                "--liar: node {id} is not one of 1 to {nodes}"
+            )));
+        }
+        let allowed = self.byzantine.unwrap_or(0) as usize;
+        if liars.len() > allowed {
+            anstream::eprintln!(
+                "{} nodes lie and only {allowed} may: nothing is promised; give --byzantine {}",
+                liars.len(),
+                liars.len()
+            );
+        }
+        Ok(liars)
     }
 
     /// The quorum system's text form.
@@ -67,6 +123,24 @@ pub(crate) fn size(nodes: Option<u32>, quorum: Option<&str>) -> Result<u32, Fail
     let own = conclave_quorum::build::build(&spec, None, &no_files);
     let own = own.map(|built| built.system.nodes());
     Ok(own.map_or(NODES, |nodes| u32::try_from(nodes).unwrap_or(u32::MAX)))
+}
+
+/// How operations are ordered, as it is written on the command line.
+fn ordering(text: &str) -> Result<ObjectsText, String> {
+    match text {
+        "vouched" => Ok(ObjectsText::Vouched),
+        "timed" => Ok(ObjectsText::Timed),
+        "off" => Ok(ObjectsText::Off),
+        other => Err(format!("'{other}' is not vouched, timed or off")),
+    }
+}
+
+/// A liar as it is written on the command line.
+fn liar(text: &str) -> Result<(u32, Mode), String> {
+    let (id, mode) = text.split_once('=').ok_or("write ID=MODE, as in 3=forge")?;
+    let number = id.trim().parse();
+    let number = number.map_err(|_| format!("'{id}' is no number of a node"))?;
+    Ok((number, mode.trim().parse()?))
 }
 
 /// A policy as it is written on the command line.
@@ -139,6 +213,21 @@ mod tests {
         ] {
             assert!(policy(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn liars_are_taken_as_people_write_them() {
+        assert_eq!(liar("3=forge"), Ok((3, Mode::Forge)));
+        for text in ["", "3", "x=forge", "3=honest", "-1=mix"] {
+            assert!(liar(text).is_err(), "{text}");
+        }
+        let shape = Shape {
+            byzantine: Some(1),
+            liar: vec![(8, Mode::Mix)],
+            ..Shape::default()
+        };
+        assert_eq!(shape.size().unwrap(), 7);
+        assert!(shape.liars(7).is_err() && shape.liars(8).is_ok());
     }
 
     #[test]

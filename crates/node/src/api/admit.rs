@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{Extensions, HeaderMap, HeaderValue, Request, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use conclave_client::secure::Identity;
+use conclave_client::secure::{Identity, Secret};
 use conclave_protocol::id::Name;
 use conclave_protocol::lock::{Action, Refusal};
 
@@ -29,6 +29,8 @@ pub(crate) struct Caller {
     principal: Arc<str>,
     /// Whether a node asks for itself: it may see everything.
     node: bool,
+    /// The token by which it showed who it is.
+    bearer: Option<Secret>,
 }
 
 impl Caller {
@@ -37,6 +39,7 @@ impl Caller {
         Self {
             principal: NOBODY.into(),
             node: false,
+            bearer: None,
         }
     }
 
@@ -45,7 +48,18 @@ impl Caller {
         Self {
             principal: NOBODY.into(),
             node: true,
+            bearer: None,
         }
+    }
+
+    /// The token by which it showed who it is.
+    pub(crate) fn bearer(&self) -> Option<&Secret> {
+        self.bearer.as_ref()
+    }
+
+    /// Whether it is a node that asks for itself.
+    pub(crate) fn is_node(&self) -> bool {
+        self.node
     }
 
     /// Whose handles it may use.
@@ -123,12 +137,16 @@ impl App {
             return Ok(Caller {
                 principal: who.principal,
                 node: false,
+                bearer: bearer
+                    .and_then(|token| std::str::from_utf8(token).ok())
+                    .map(Secret::new),
             });
         }
         let Some(name) = headers.get(IN_THE_NAME_OF) else {
             return Ok(Caller {
                 principal: who.principal,
                 node: true,
+                bearer: None,
             });
         };
         let name = name.to_str().ok();
@@ -137,6 +155,7 @@ impl App {
             Ok(Caller {
                 principal: name.into(),
                 node: false,
+                bearer: None,
             })
         })
     }

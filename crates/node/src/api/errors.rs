@@ -82,9 +82,24 @@ pub(crate) enum Failure {
     /// The path exists, but not with this method.
     #[error("this path does not take this method; see /v1/openapi.json")]
     WrongMethod,
+    /// A lease or an object cannot be had as it was asked for.
+    #[error("{0}")]
+    Keeper(Box<KeeperFailure>),
     /// The node does not grant, for now or any more.
     #[error("the node is {0}; ask another node")]
     NotReady(String),
+}
+
+/// Why a lease or an object cannot be had.
+#[derive(Clone, Debug, Error)]
+#[error("{message}")]
+pub(crate) struct KeeperFailure {
+    /// The status of HTTP.
+    pub(crate) status: StatusCode,
+    /// One word, for programs.
+    pub(crate) code: &'static str,
+    /// What is wrong, and what helps.
+    pub(crate) message: String,
 }
 
 /// What kept a request from its lock.
@@ -123,6 +138,7 @@ impl Failure {
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Keeper(failure) => failure.status,
         }
     }
 
@@ -147,6 +163,7 @@ impl Failure {
             Self::NotFound => "not_found",
             Self::WrongMethod => "wrong_method",
             Self::NotReady(_) => "not_ready",
+            Self::Keeper(failure) => failure.code,
         }
     }
 

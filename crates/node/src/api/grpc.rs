@@ -25,6 +25,7 @@ use super::answer::Answer;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
+use super::grpc_keeper;
 use super::locks::{ID_MAX, LIST_USUAL, check_slots, traced};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
@@ -39,6 +40,7 @@ pub(super) fn router(app: &Arc<App>) -> Router {
     let locks = LocksServer::new(Service(app.clone())).max_decoding_message_size(max);
     let cluster = ClusterServer::new(Service(app.clone())).max_decoding_message_size(max);
     let routes = Routes::new(locks).add_service(cluster);
+    let routes = grpc_keeper::services(routes, app);
     routes.into_axum_router().reset_fallback()
 }
 
@@ -66,7 +68,7 @@ impl From<Failure> for Status {
 }
 
 /// Counts a failure and turns it into a status.
-fn refuse(app: &App, failure: Failure) -> Status {
+pub(super) fn refuse(app: &App, failure: Failure) -> Status {
     app.count_failure(&failure);
     Status::from(failure)
 }

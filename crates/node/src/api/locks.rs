@@ -59,6 +59,13 @@ pub(crate) struct HandleBody {
     handle: String,
 }
 
+impl HandleBody {
+    /// The handle.
+    pub(crate) fn handle(&self) -> &str {
+        &self.handle
+    }
+}
+
 /// Everything under `/v1/locks/`.
 pub(crate) async fn locks(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let (parts, body) = request.into_parts();

@@ -6,6 +6,7 @@
 //! | `gateway` | takes, renews and releases locks for thin clients |
 //! | `locks`, `path`, `text` | the same over HTTP with JSON |
 //! | `grpc` | the same over gRPC |
+//! | `keepers`, `leases`, `objects`, `grpc_keeper` | leases and objects for thin clients |
 //! | `admit`, `revoke` | who calls; sessions that an operator ends |
 //! | `answer`, `deliver` | true times; locks whose answer is not written are released |
 //! | `look`, `views`, `fetch` | locks and sessions of all nodes, merged |
@@ -21,8 +22,12 @@ mod errors;
 mod fetch;
 mod gateway;
 mod grpc;
+mod grpc_keeper;
+mod keepers;
+mod leases;
 mod locks;
 mod look;
+mod objects;
 mod openapi;
 mod path;
 mod revoke;
@@ -187,6 +192,8 @@ pub(crate) struct App {
     gate: Arc<Gate>,
     audit: Option<Audit>,
     security: Security,
+    /// Leases and objects in the names of callers.
+    keepers: keepers::Keepers,
 }
 
 impl App {
@@ -245,6 +252,7 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         gate: context.gate,
         audit: context.audit,
         security,
+        keepers: keepers::Keepers::default(),
     });
     keep_fresh(&app);
     let (shard, node_ended) = (app.shard.clone(), stop.clone());
@@ -288,7 +296,7 @@ fn keep_fresh(app: &Arc<App>) {
 
 /// The paths and their methods, as in the description.
 #[cfg(test)]
-pub(crate) const ROUTES: [(&str, &str); 16] = [
+pub(crate) const ROUTES: [(&str, &str); 21] = [
     ("GET", "/"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
@@ -297,13 +305,18 @@ pub(crate) const ROUTES: [(&str, &str); 16] = [
     ("GET", "/v1/locks"),
     ("GET", "/v1/locks/{name}"),
     ("GET", "/v1/locks/{name}/watch"),
+    ("GET", "/v1/objects/{kind}/{name}"),
     ("GET", "/v1/openapi.json"),
     ("GET", "/v1/sessions"),
     ("GET", "/v1/status"),
     ("GET", "/v1/watch"),
+    ("POST", "/v1/leases/release"),
+    ("POST", "/v1/leases/renew"),
+    ("POST", "/v1/leases/{name}/acquire"),
     ("POST", "/v1/locks/keepalive"),
     ("POST", "/v1/locks/release"),
     ("POST", "/v1/locks/{name}/acquire"),
+    ("POST", "/v1/objects/{kind}/{name}"),
     ("POST", "/v1/sessions/{id}/revoke"),
 ];
 
@@ -328,6 +341,8 @@ fn router(app: &Arc<App>) -> Router {
         .route("/v1/sessions", get(status::sessions))
         .route("/v1/sessions/{id}/revoke", post(revoke::revoke))
         .route("/v1/watch", get(watch::prefix))
+        .route("/v1/leases/{*rest}", any(leases::leases))
+        .route("/v1/objects/{*rest}", any(objects::objects))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/", any(locks::locks))
         .route("/v1/locks/{*rest}", any(locks::locks))

@@ -22,7 +22,9 @@ mod tests {
 
     use super::*;
     use crate::api::ROUTES;
+    use crate::api::leases::LeaseBody;
     use crate::api::locks::{AcquireBody, HandleBody};
+    use crate::api::objects::OpBody;
     use crate::api::status::{NodeStatus, SessionPage};
 
     fn document() -> Value {
@@ -99,6 +101,11 @@ mod tests {
         for path in ["/v1/locks/keepalive", "/v1/locks/release"] {
             let _: HandleBody = serde_json::from_value(request(path)).unwrap();
         }
+        let _: LeaseBody = serde_json::from_value(request("/v1/leases/{name}/acquire")).unwrap();
+        for path in ["/v1/leases/renew", "/v1/leases/release"] {
+            let _: HandleBody = serde_json::from_value(request(path)).unwrap();
+        }
+        let _: OpBody = serde_json::from_value(request("/v1/objects/{kind}/{name}")).unwrap();
         let _: NodeStatus = serde_json::from_value(answer("/v1/status", "get")).unwrap();
         let _: SessionPage = serde_json::from_value(answer("/v1/sessions", "get")).unwrap();
         let cluster: conclave_wire::Cluster =

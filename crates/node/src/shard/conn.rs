@@ -18,6 +18,8 @@ pub(super) enum Stage {
     Waiting,
     /// A client's; whether its first message has come.
     Client { known: bool },
+    /// A client's or a node's that asks about leases and objects.
+    Keeper,
     /// Another node's, which only speaks.
     Node(NodeId),
     /// Ours to another node, which only listens: still connecting, or waiting for its reply.
@@ -83,6 +85,8 @@ pub(super) struct Conn {
     pub(super) dirty: bool,
     /// Whether it is on the list of those to be read.
     pub(super) listed: bool,
+    /// The keeper has as much to do as it may: it is read again when it has less.
+    pub(super) stalled: bool,
 }
 
 impl Conn {
@@ -103,6 +107,7 @@ impl Conn {
             doomed: false,
             dirty: false,
             listed: false,
+            stalled: false,
         }
     }
 

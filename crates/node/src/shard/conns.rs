@@ -157,7 +157,9 @@ impl Conns {
             Stage::Waiting | Stage::Closing { .. } => {
                 self.loose = self.loose.saturating_add_signed(by);
             }
-            Stage::Client { .. } => self.clients = self.clients.saturating_add_signed(by),
+            Stage::Client { .. } | Stage::Keeper => {
+                self.clients = self.clients.saturating_add_signed(by);
+            }
             Stage::Node(_) | Stage::Dialled { .. } | Stage::Spoken(_) => {}
         }
     }
@@ -230,6 +232,7 @@ impl Conns {
         if let Some(conn) = self.table.get_mut(&id)
             && !conn.listed
             && conn.readable
+            && !conn.stalled
             && conn.unsent() <= UNSENT_PAUSE
         {
             conn.listed = true;

@@ -40,6 +40,9 @@ pub(super) struct Door {
     pub(super) facts: Facts,
     /// What shows other nodes that this is one, where they want to know.
     credential: Option<Credential>,
+    /// How many nodes may lie, and whether all of them are on this machine.
+    pub(super) liars: usize,
+    pub(super) local: bool,
     listener: Option<TcpListener>,
     /// Connections that were accepted before the loop began.
     early: Vec<std::net::TcpStream>,
@@ -67,6 +70,8 @@ impl Door {
             digest: cluster.digest(),
             facts: cluster.facts(),
             credential,
+            liars: cluster.faults.byzantine(),
+            local: cluster.nodes.iter().all(|node| is_local(&node.peer)),
             listener: None,
             early,
             rings: false,
@@ -139,9 +144,13 @@ impl Door {
             let facts = self.facts.clone();
             return Some(Rejection::Config { facts });
         }
+        // Another node may look at objects on as many connections as it likes.
         let Role::Node(node) = greeting.role else {
             return None;
         };
+        if greeting.service != Service::Locks {
+            return None;
+        }
         let twin = node == self.id
             || self
                 .speakers
@@ -263,14 +272,16 @@ impl Loop {
                 "it claims to be a node that the cluster does not have",
             ));
         }
-        let client = greeting.role == Role::Client;
+        let client = greeting.role == Role::Client || greeting.service != Service::Locks;
         let full = client && self.conns.clients() >= self.config.limits.clients;
         let judged = self.door.judge(greeting);
         // Who is not believed learns nothing but that.
         let who = self.who(id, greeting);
         let refusal = match &who {
             Err(refusal) => Some(refusal.clone()),
-            Ok(_) => judged.or_else(|| full.then_some(Rejection::Full)),
+            Ok(who) => judged
+                .or_else(|| self.judge_service(id, greeting, who.as_ref()))
+                .or_else(|| full.then_some(Rejection::Full)),
         };
         let reply = Reply {
             version: VERSION,
@@ -285,6 +296,10 @@ impl Loop {
             return Ok(());
         }
         match greeting.role {
+            _ if greeting.service == Service::Keeper => {
+                self.conns.set_stage(id, Stage::Keeper);
+                self.keeper_came(id, greeting.role, who.ok().flatten());
+            }
             Role::Client => {
                 self.conns.set_stage(id, Stage::Client { known: false });
                 self.conns.watch(id, now);
@@ -347,6 +362,15 @@ impl Loop {
         }
         self.conns.close_soon(id, now);
     }
+}
+
+/// Whether an address of the cluster file is one of this machine alone.
+fn is_local(peer: &str) -> bool {
+    let address: Result<SocketAddr, _> = peer.parse();
+    address.map_or_else(
+        |_| peer.starts_with("localhost:"),
+        |address| address.ip().is_loopback(),
+    )
 }
 
 /// The length that a frame announces.

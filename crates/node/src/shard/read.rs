@@ -15,7 +15,7 @@ const READS_ROUND: usize = 8;
 /// How much is read at once.
 pub(super) const READ_CHUNK: usize = 64 * 1024;
 /// More than what is skipped, the longest frame and one read.
-const REST_MAX: usize = FRAME_MAX + SKIP_MAX + 2 * READ_CHUNK;
+pub(super) const REST_MAX: usize = FRAME_MAX + SKIP_MAX + 2 * READ_CHUNK;
 
 impl Loop {
     /// Reads what a connection has, up to its share of a round.
@@ -98,7 +98,7 @@ impl Loop {
                 Stage::Dialled { node, .. } => self.take_reply(id, node, left)?,
                 Stage::Spoken(_) if left.is_empty() => None,
                 Stage::Spoken(_) => return Err(End::Rude("it speaks on a connection of ours")),
-                Stage::Client { .. } | Stage::Node(_) if !self.may_read() => {
+                Stage::Client { .. } | Stage::Node(_) | Stage::Keeper if !self.may_read() => {
                     // The machine starts anew: the rest is heard when it has.
                     if let Some(conn) = self.conns.get_mut(id) {
                         conn.readable = true;
@@ -108,6 +108,7 @@ impl Loop {
                 Stage::Client { known } => {
                     self.take_message(id, left, |it, message| it.client_says(id, known, message))?
                 }
+                Stage::Keeper => self.take_ask(id, left)?,
                 Stage::Node(node) => {
                     self.take_message(id, left, |it, message| it.node_says(node, message))?
                 }
@@ -186,6 +187,7 @@ impl Loop {
     pub(super) fn drop_conn(&mut self, id: u64) {
         match self.conns.remove(id) {
             Some(Stage::Client { .. }) => self.step(NodeInput::Closed(LinkId(id))),
+            Some(Stage::Keeper) => self.keeper_left(id),
             Some(Stage::Node(node)) => self.door.node_left(node, id),
             Some(Stage::Dialled { node, .. } | Stage::Spoken(node)) => self.dial_failed(node, id),
             Some(Stage::Waiting | Stage::Closing { .. }) | None => {}
@@ -204,9 +206,13 @@ impl Loop {
                 Some(Stage::Client { known: false }) => "no first message came",
                 Some(Stage::Dialled { .. }) => "no reply came",
                 Some(Stage::Closing { .. }) => "it did not read the farewell",
-                Some(Stage::Client { known: true } | Stage::Node(_) | Stage::Spoken(_)) | None => {
-                    continue;
-                }
+                Some(
+                    Stage::Client { known: true }
+                    | Stage::Keeper
+                    | Stage::Node(_)
+                    | Stage::Spoken(_),
+                )
+                | None => continue,
             };
             self.end_conn(id, &End::Rude(late));
         }
@@ -237,6 +243,7 @@ fn who(stage: Stage) -> String {
     match stage {
         Stage::Waiting => "not greeted".to_owned(),
         Stage::Client { .. } => "client".to_owned(),
+        Stage::Keeper => "client of leases and objects".to_owned(),
         Stage::Node(node) | Stage::Dialled { node, .. } | Stage::Spoken(node) => node.to_string(),
         Stage::Closing { .. } => "closing".to_owned(),
     }

@@ -23,6 +23,7 @@ use super::conn::Stage;
 use super::conns::Conns;
 use super::door::Door;
 use super::grants::Grants;
+use super::keeper::Keepers;
 use super::peers::Peers;
 use super::quiet::Quiet;
 use super::read::READ_CHUNK;
@@ -98,6 +99,7 @@ pub(super) struct Loop {
     /// Bytes as they came from a socket that speaks TLS.
     pub(super) sealed: Box<[u8]>,
     pub(super) security: Security,
+    pub(super) keepers: Keepers,
     /// Whether the records of the start are durable: before, nothing is read.
     pub(super) started: bool,
     leaving: Leaving,
@@ -124,6 +126,7 @@ pub(super) struct Parts {
     pub(super) audit: Option<Auditor>,
     pub(super) gate: Arc<Gate>,
     pub(super) security: Security,
+    pub(super) keeper: Option<crate::keeper::Inbox>,
 }
 
 impl Loop {
@@ -169,6 +172,7 @@ impl Loop {
             scratch: vec![0; READ_CHUNK].into_boxed_slice(),
             sealed: vec![0; sealed].into_boxed_slice(),
             security: parts.security,
+            keepers: Keepers::new(parts.keeper),
             started: false,
             leaving: Leaving::No,
             granted,
@@ -248,6 +252,7 @@ impl Loop {
         if self.gauges_at <= now {
             self.gauges_at = now + GAUGES;
             self.set_gauges();
+            self.look_for_idle();
         }
         Ok(())
     }
@@ -341,13 +346,19 @@ impl Loop {
                 Command::Stop(grace) => self.begin_stop(grace),
                 Command::Kill => self.leaving = Leaving::Killed,
                 Command::Expire(session) => self.step(NodeInput::Expire(session)),
-                Command::Access(access) => self.handle(NodeInput::Access(access)),
+                Command::Access(access) => {
+                    self.keepers.set_access(&access);
+                    self.handle(NodeInput::Access(access));
+                }
                 Command::Revoke(revoke, answer) => {
                     let told = self.revoke(revoke);
                     // Whoever asked may have gone.
                     let _ = answer.send(told);
                 }
                 Command::Resolved(node, found) => self.resolved(node, found),
+                Command::Answers(frames) => self.keeper_says(frames),
+                Command::Room => self.unstall(),
+                Command::KeeperEnded(error) => return Err(error),
             }
         }
         Ok(())

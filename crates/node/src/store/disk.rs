@@ -135,13 +135,13 @@ impl Store for Disk {
 }
 
 /// Whose data a directory holds.
-struct Identity {
+pub(super) struct Identity {
     node: u32,
     cluster: String,
 }
 
 impl Identity {
-    fn new(node: u32, cluster: &str) -> Self {
+    pub(super) fn new(node: u32, cluster: &str) -> Self {
         Self {
             node,
             cluster: cluster.to_owned(),
@@ -158,7 +158,7 @@ impl Identity {
     }
 
     /// Binds the journal to this identity.
-    fn owner(&self) -> u64 {
+    pub(super) fn owner(&self) -> u64 {
         let hash = blake3::hash(self.text(FORMAT).as_bytes());
         let mut owner = [0; 8];
         owner.copy_from_slice(&hash.as_bytes()[..8]);
@@ -260,7 +260,7 @@ fn read_into(path: &Path, file: &File, owner: u64, live: &mut Live) -> Result<()
     })
 }
 
-fn make_directory(path: &Path) -> io::Result<()> {
+pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
@@ -341,7 +341,7 @@ fn replace(path: &Path, keep: bool) -> io::Result<bool> {
     Ok(kept)
 }
 
-fn create(path: &Path) -> io::Result<File> {
+pub(super) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -351,31 +351,31 @@ fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn sync_directory(path: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
 /// A number that no other journal of this directory has.
-fn draw() -> io::Result<u64> {
+pub(super) fn draw() -> io::Result<u64> {
     let drawn = getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?;
     Ok(drawn.max(1))
 }
 
-fn cannot_open(path: &Path, problem: &io::Error) -> StoreError {
+pub(super) fn cannot_open(path: &Path, problem: &io::Error) -> StoreError {
     StoreError::Open {
         path: path.display().to_string(),
         problem: problem.to_string(),
     }
 }
 
-fn cannot_write(path: &Path, problem: &io::Error) -> StoreError {
+pub(super) fn cannot_write(path: &Path, problem: &io::Error) -> StoreError {
     StoreError::Write {
         path: path.display().to_string(),
         problem: problem.to_string(),
     }
 }
 
-fn damaged(path: &Path, what: &str) -> StoreError {
+pub(super) fn damaged(path: &Path, what: &str) -> StoreError {
     StoreError::Damaged {
         path: path.display().to_string(),
         what: what.to_owned(),

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use conclave_protocol::keeper::{KeeperRecord, KeeperStored};
 use conclave_protocol::lock::{Record, Stored};
 
-use super::{Store, StoreError};
+use super::{All, KeeperStore, Store, StoreError};
 
 /// How a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct Faulty<S> {
     faults: Faults,
 }
 
-impl<S: Store> Faulty<S> {
+impl<S> Faulty<S> {
     /// The store, and the handle that commands it.
     pub fn new(inner: S) -> (Self, Faults) {
         let faults = Faults::default();
@@ -40,16 +41,19 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     fn write(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        match self.faults.enter() {
-            None => self.inner.write(records)?,
-            Some(Fault::NoSpace) => return Err(failure("No space left on device (os error 28)")),
-            Some(Fault::Sync) => {
-                self.inner.write(records)?;
-                return Err(failure("sync: Input/output error (os error 5)"));
-            }
-        }
-        self.faults.leave(records.len());
-        Ok(())
+        let (inner, faults) = (&mut self.inner, &self.faults);
+        faults.guard(records.len(), || inner.write(records))
+    }
+}
+
+impl<S: KeeperStore> KeeperStore for Faulty<S> {
+    fn load(&mut self) -> Result<Option<KeeperStored>, StoreError> {
+        self.inner.load()
+    }
+
+    fn write(&mut self, records: &[KeeperRecord], all: All<'_>) -> Result<(), StoreError> {
+        let (inner, faults) = (&mut self.inner, &self.faults);
+        faults.guard(records.len(), || inner.write(records, all))
     }
 }
 
@@ -106,6 +110,24 @@ impl Faults {
     pub fn written(&self) -> (u64, u64) {
         let state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
         (state.writes, state.records)
+    }
+
+    /// Does a write of so many records, or fails as it was told to.
+    fn guard(
+        &self,
+        records: usize,
+        write: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        match self.enter() {
+            None => write()?,
+            Some(Fault::NoSpace) => return Err(failure("No space left on device (os error 28)")),
+            Some(Fault::Sync) => {
+                write()?;
+                return Err(failure("sync: Input/output error (os error 5)"));
+            }
+        }
+        self.leave(records);
+        Ok(())
     }
 
     fn enter(&self) -> Option<Fault> {

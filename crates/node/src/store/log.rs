@@ -71,15 +71,34 @@ impl Log {
         let capacity = capacity
             .max(size_of(records.clone()))
             .next_multiple_of(PAGE);
-        let zeros = vec![0; 1 << 20];
-        let end = PAGE + 2 * capacity;
-        let mut at = 0;
-        while at < end {
-            let part = zeros.len().min((end - at) as usize);
-            file.write_all_at(&zeros[..part], at)?;
-            at += part as u64;
-        }
+        zero(&file, capacity)?;
         Self::rewrite(file, owner, run, capacity, records)
+    }
+
+    /// Begins a journal in an empty file, with several batches and one sync for all. There must be
+    /// one at least, and `capacity` must do for all of them.
+    pub(super) fn begin_in_parts(
+        file: File,
+        owner: u64,
+        run: u64,
+        capacity: u64,
+        batches: impl Iterator<Item = Vec<Vec<u8>>>,
+    ) -> io::Result<Self> {
+        let capacity = capacity.next_multiple_of(PAGE);
+        zero(&file, capacity)?;
+        file.write_all_at(&header(owner, run, capacity), 0)?;
+        let mut log = Self {
+            file,
+            run,
+            capacity,
+            next: 1,
+            at: 0,
+        };
+        for batch in batches {
+            log.put(&batch.iter().map(Vec::as_slice))?;
+        }
+        log.file.sync_all()?;
+        Ok(log)
     }
 
     /// Begins a journal in a file that has the size for this capacity already.
@@ -170,6 +189,19 @@ impl Log {
         self.at += size;
         Ok(())
     }
+}
+
+/// Gives a file its full size, so that a full disk shows now and a lost end later.
+fn zero(file: &File, capacity: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let end = PAGE + 2 * capacity;
+    let mut at = 0;
+    while at < end {
+        let part = zeros.len().min((end - at) as usize);
+        file.write_all_at(&zeros[..part], at)?;
+        at += part as u64;
+    }
+    Ok(())
 }
 
 /// The bytes of all records of a journal file, handed out in order.
@@ -400,7 +432,8 @@ fn padded(length: u64) -> u64 {
     (HEAD as u64 + length).next_multiple_of(SECTOR)
 }
 
-fn size_of<'a>(records: impl Iterator<Item = &'a [u8]>) -> u64 {
+/// Bytes that a batch of these records takes on a side.
+pub(super) fn size_of<'a>(records: impl Iterator<Item = &'a [u8]>) -> u64 {
     padded(length_of(records))
 }
 

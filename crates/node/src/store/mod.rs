@@ -7,9 +7,11 @@ pub mod disk;
 pub mod faulty;
 mod live;
 mod log;
+pub mod objects;
 
 use std::path::Path;
 
+use conclave_protocol::keeper::{KeeperRecord, KeeperStored};
 use conclave_protocol::lock::{Record, Stored};
 use thiserror::Error;
 
@@ -30,6 +32,30 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn write(&mut self, records: &[Record]) -> Result<(), StoreError> {
         (**self).write(records)
+    }
+}
+
+/// Where the records of a node's keeper go: leases and objects.
+pub trait KeeperStore: Send {
+    /// What the records so far add up to; none if there was never any.
+    fn load(&mut self) -> Result<Option<KeeperStored>, StoreError>;
+
+    /// Writes records in order. When it returns they survive a crash and a loss of power. After an
+    /// error nothing more may be written: the node stops. `all` tells what all records, these
+    /// included, add up to.
+    fn write(&mut self, records: &[KeeperRecord], all: All<'_>) -> Result<(), StoreError>;
+}
+
+/// Tells what the keeper's records add up to.
+pub type All<'a> = &'a dyn Fn() -> KeeperStored;
+
+impl<S: KeeperStore + ?Sized> KeeperStore for Box<S> {
+    fn load(&mut self) -> Result<Option<KeeperStored>, StoreError> {
+        (**self).load()
+    }
+
+    fn write(&mut self, records: &[KeeperRecord], all: All<'_>) -> Result<(), StoreError> {
+        (**self).write(records, all)
     }
 }
 
@@ -135,6 +161,30 @@ impl Store for Memory {
         for record in records {
             self.stored.get_or_insert_default().apply(record.clone());
         }
+        Ok(())
+    }
+}
+
+/// A keeper's store in memory: nothing survives.
+#[derive(Clone, Debug, Default)]
+pub struct KeeperMemory {
+    stored: Option<KeeperStored>,
+}
+
+impl KeeperMemory {
+    /// A store with these contents.
+    pub fn holding(stored: Option<KeeperStored>) -> Self {
+        Self { stored }
+    }
+}
+
+impl KeeperStore for KeeperMemory {
+    fn load(&mut self) -> Result<Option<KeeperStored>, StoreError> {
+        Ok(self.stored.clone())
+    }
+
+    fn write(&mut self, _records: &[KeeperRecord], all: All<'_>) -> Result<(), StoreError> {
+        self.stored = Some(all());
         Ok(())
     }
 }

@@ -77,6 +77,8 @@ impl Nodes {
                 access: None,
                 audit: None,
                 security: conclave_client::Security::default(),
+                liar: None,
+                rejoin: None,
             };
             Some(Node::start(options).unwrap())
         });

@@ -80,6 +80,8 @@ impl Plan {
             access: None,
             audit: None,
             security: conclave_client::Security::default(),
+            liar: None,
+            rejoin: None,
         }
     }
 

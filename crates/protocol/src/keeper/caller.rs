@@ -9,7 +9,7 @@ use super::{Answer, Ask};
 use crate::id::{ClientId, Key, Name, NodeId};
 use crate::lease::{Contender, LeaseAsk, LeaseConfig, LeaseKey, Space, Standing, Terms};
 use crate::machine::Machine;
-use crate::object::{Counters, Kind, ObjectConfig, ObjectRefusal, Orderer};
+use crate::object::{Counters, Kind, ObjectConfig, ObjectRefusal, Orderer, Signing};
 use crate::time::{Instant, Now, Wake};
 
 /// The most leases that one client holds or wants.
@@ -20,6 +20,9 @@ pub const OBJECTS_MAX: usize = 10_000;
 const IDLE_MAX: usize = 256;
 /// How many attempts each lease or object may make: numbers are never used twice.
 const ATTEMPTS: u64 = 1 << 40;
+
+/// Whatever goes wrong, nothing is woken more often than this.
+const WAKE_LEAST: Duration = Duration::from_millis(1);
 
 /// What has timers of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +64,10 @@ pub struct KeeperClient {
     open: BTreeSet<NodeId>,
     wakes: BTreeSet<(Instant, Item)>,
     wake_of: BTreeMap<Item, Instant>,
+    /// No item is woken before this.
+    soonest: Instant,
     past: Counters,
+    signing: Option<Signing>,
 }
 
 impl KeeperClient {
@@ -87,8 +93,17 @@ impl KeeperClient {
             open: BTreeSet::new(),
             wakes: BTreeSet::new(),
             wake_of: BTreeMap::new(),
+            soonest: Instant::ZERO,
             past: Counters::default(),
+            signing: None,
         }
+    }
+
+    /// The same with signed ranks, for clusters that ask for them.
+    #[must_use]
+    pub fn signed(mut self, signing: Signing) -> Self {
+        self.signing = Some(signing);
+        self
     }
 
     /// How many leases are held or wanted, and how many objects are known.
@@ -259,7 +274,8 @@ impl KeeperClient {
             let kind = kind.cloned().unwrap_or_else(|| Arc::new(AnyKind));
             let (first, seed) = self.fresh();
             let name = object.clone();
-            let orderer = Orderer::new(config, name.clone(), kind, self.client, first, seed);
+            let orderer = Orderer::new(config, name.clone(), kind, self.client, first, seed)
+                .signed(self.signing.clone());
             self.orderers.insert(name, orderer);
             for node in self.open.clone() {
                 self.with_object(object, out, |orderer, out| orderer.opened(now, node, out));
@@ -364,9 +380,10 @@ impl KeeperClient {
     }
 
     fn wake(&mut self, now: Now, out: &mut ClientEffects) {
-        while let Some((at, item)) = self.wakes.first().cloned()
-            && at <= now.mono
-        {
+        self.soonest = now.mono + WAKE_LEAST;
+        let due = self.wakes.iter().take_while(|(at, _)| *at <= now.mono);
+        let due: Vec<(Instant, Item)> = due.cloned().collect();
+        for (at, item) in due {
             self.wakes.remove(&(at, item.clone()));
             self.wake_of.remove(&item);
             match item {
@@ -378,16 +395,16 @@ impl KeeperClient {
                 }
             }
         }
+        self.soonest = Instant::ZERO;
     }
 
-    /// Notes when an item must be woken, a little later than now at the least: whatever it says,
-    /// the driver gets on with other things in between.
+    /// Notes when an item must be woken. One that was just woken rests a little, whatever it says.
     fn note_wake(&mut self, item: Item) {
         let at = match &item {
             Item::Lease(key) => self.pursuits.get(key).and_then(Pursuit::next_wake),
             Item::Object(name) => self.orderers.get(name).and_then(Orderer::next_wake),
         };
-        let at = at.map(|wake| wake.at);
+        let at = at.map(|wake| wake.at.max(self.soonest));
         let old = match at {
             Some(at) => self.wake_of.insert(item.clone(), at),
             None => self.wake_of.remove(&item),

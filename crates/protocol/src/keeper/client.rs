@@ -9,7 +9,7 @@ use crate::id::{Key, Name, NodeId, Token};
 use crate::lease::{LeaseRefusal, Terms};
 use crate::machine::Effects;
 use crate::object::envelope::Wish;
-use crate::object::{Cell, Kind, ObjectRefusal, Rank, Span, State, Value};
+use crate::object::{Cell, Kind, ObjectRefusal, Proof, Rank, Span, State, Value};
 use crate::time::Instant;
 
 /// The effects of the client's machine.
@@ -138,6 +138,8 @@ pub enum ClientEvent {
         state: State,
         /// The rank.
         rank: Rank,
+        /// Its signature, in clusters that ask for it.
+        proof: Proof,
     },
     /// It will not be.
     Failed {

@@ -7,8 +7,13 @@
 //! operator's credential, and holds what came of that as if it had been asked under that rank.
 //!
 //! Tokens: a lease with its vote also had the votes of others, and each of those knows a mark
-//! above it; the largest mark that anybody names is taken, and the node's own clock at least. It
-//! would have voted for nothing further ahead than a day, so a liar can push the mark no further.
+//! above it. So the node takes the largest mark that as many name as surely tell the truth, and
+//! its own clock at least. It would have voted for nothing further ahead than a day, so where the
+//! nodes are so few that a liar has a say, it can push the mark no further.
+//!
+//! While it is silent the loss counts as a crash and not as a lie. What it promised before and has
+//! forgotten could only matter to an attempt whose messages are still under way after the wait; if
+//! some are, the loss counts as one of the b lies.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -131,10 +136,14 @@ impl Rejoin {
         others.saturating_sub(self.faults.liars())
     }
 
-    /// So many must know an object. Whatever a quorum took part in with this node, at least so
-    /// many honest ones know that are among those who answered; more than b+1 are never needed.
-    fn vouch(&self) -> usize {
-        let honest = self.quorum.saturating_sub(1 + 2 * self.faults.liars());
+    /// So many must say something that was said to this node and `size` of all: so many honest
+    /// ones are surely among those whose lists are whole. More than b+1 are never needed; if
+    /// there are fewer, a liar can make the node order what is not there, or take too large a
+    /// mark, and no more than that.
+    fn vouch(&self, size: usize) -> usize {
+        let whole = self.lists.values().filter(|list| list.whole).count();
+        let missing = (self.faults.nodes() - 1).saturating_sub(whole);
+        let honest = size.saturating_sub(1 + self.faults.liars() + missing);
         honest.clamp(1, self.faults.vouch())
     }
 
@@ -209,7 +218,7 @@ impl Rejoin {
                 *known.entry(object).or_default() += 1;
             }
         }
-        let enough = self.vouch();
+        let enough = self.vouch(self.quorum);
         let known = known.into_iter().filter(|(_, count)| *count >= enough);
         self.todo = known.map(|(object, _)| object.clone()).collect();
         self.stage = Stage::Ordering;
@@ -230,7 +239,9 @@ impl Rejoin {
         }
         if self.running.is_empty() && self.again.is_empty() {
             self.stage = Stage::Done;
-            let named = self.lists.values().map(|list| list.token).max();
+            let mut named: Vec<Token> = self.lists.values().map(|list| list.token).collect();
+            named.sort_unstable_by(|a, b| b.cmp(a));
+            let named = named.get(self.vouch(self.faults.free()) - 1).copied();
             let clock = Token(now.wall.0);
             let cap = Token(now.wall.plus(TOKEN_AHEAD).0);
             let mark = named.unwrap_or_default().clamp(clock, cap);

@@ -17,4 +17,4 @@ pub use contender::{Contender, Standing};
 pub use message::{
     Attempt, LeaseAnswer, LeaseAsk, LeaseKey, LeaseRefusal, LeaseReply, Seal, Secret, Space, Try,
 };
-pub use server::{LeaseOut, LeaseServer, LeaseStart};
+pub use server::{LeaseOut, LeaseServer, LeaseStart, LeaseView};

@@ -46,6 +46,21 @@ pub struct LeaseOut {
     pub lasts: Option<Duration>,
 }
 
+/// A vote as a node shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseView {
+    /// Which lease.
+    pub key: LeaseKey,
+    /// Who has the vote, if anybody.
+    pub holder: Option<Attempt>,
+    /// How long it is given away for at most.
+    pub remaining: Duration,
+    /// The largest token that was voted for.
+    pub token: Token,
+    /// How many requests wait.
+    pub waiting: usize,
+}
+
 /// The votes of one node.
 #[derive(Debug)]
 pub struct LeaseServer {
@@ -153,6 +168,30 @@ impl LeaseServer {
     /// How many requests wait.
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Votes that are given away or waited for, at most so many: those that lapse last first.
+    pub fn views(&self, now: Now, limit: usize) -> Vec<LeaseView> {
+        let given = |(_, key): &&(Instant, LeaseKey)| {
+            let lease = self.votes.get(key);
+            lease.is_some_and(|lease| !lease.free(now.mono) || !lease.waiting.is_empty())
+        };
+        let idle = self.idle.iter().rev();
+        let idle = idle.take_while(|(lapses, _)| *lapses > now.mono);
+        let keys = self.due.iter().rev().chain(idle);
+        let keys = keys.filter(given).take(limit);
+        let view = |(_, key): &(Instant, LeaseKey)| {
+            let lease = self.votes.get(key)?;
+            let vote = lease.vote.filter(|_| !lease.free(now.mono));
+            Some(LeaseView {
+                key: key.clone(),
+                holder: vote.map(|vote| vote.attempt),
+                remaining: vote.map_or(Duration::ZERO, |vote| vote.lapses().since(now.mono)),
+                token: lease.token,
+                waiting: lease.waiting.len(),
+            })
+        };
+        keys.filter_map(view).collect()
     }
 
     /// When it must be woken.

@@ -31,5 +31,5 @@ pub use orderer::{Counters, Orderer};
 pub use plant::{Plant, Rules};
 pub use record::{How, StoredObject};
 pub use server::{ObjectOut, ObjectServer, ObjectView, Remedy};
-pub use sign::{RankSigner, RankVerifier};
+pub use sign::{RankSigner, RankVerifier, Signing};
 pub use state::{Builder, Cell, Delta, Digest, Stamp, State, StateError, Value};

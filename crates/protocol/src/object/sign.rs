@@ -22,6 +22,15 @@ pub trait RankVerifier: fmt::Debug + Send + Sync {
     fn valid(&self, object: &Name, rank: Rank, proof: &[u8]) -> bool;
 }
 
+/// How a client signs its ranks and knows those of others.
+#[derive(Clone, Debug)]
+pub struct Signing {
+    /// Signs.
+    pub signer: Arc<dyn RankSigner>,
+    /// Knows.
+    pub verifier: Arc<dyn RankVerifier>,
+}
+
 /// The most bytes of a signature.
 pub const PROOF_MAX: usize = 1024;
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod net;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +17,8 @@ use conclave_protocol::lease::LeaseConfig;
 use conclave_protocol::lock::{Access, Who};
 use conclave_protocol::object::author::{self, LastOp};
 use conclave_protocol::object::{
-    Author, Carry, Cell, Delta, ObjectAsk, ObjectConfig, ObjectTell, OpId, Rank, Rules, Stamp,
-    State, Value, View,
+    Author, Carry, Cell, Delta, ObjectAsk, ObjectConfig, ObjectTell, OpId, Rank, RankSigner,
+    RankVerifier, Rules, Stamp, State, Value, View,
 };
 use conclave_protocol::{Effects, EffectsOf, Instant, Machine, Now, Wall};
 
@@ -56,7 +58,7 @@ impl Node {
             lease: objects.lease.clone(),
             objects: Some(objects.clone()),
             access: Arc::new(access),
-            verifier: None,
+            verifier: objects.signed.then(|| Arc::new(Seals) as _),
             seed: 1,
         };
         let now = Now {
@@ -187,6 +189,23 @@ impl Node {
             proof: None,
         };
         self.ask(link, ask)
+    }
+}
+
+/// Signatures that anybody could make, which is enough to see where they are asked for.
+#[derive(Debug)]
+pub(crate) struct Seals;
+
+impl RankSigner for Seals {
+    fn sign(&self, object: &Name, rank: Rank) -> Arc<[u8]> {
+        let text = format!("{object} {rank:?}");
+        blake3::hash(text.as_bytes()).as_bytes().as_slice().into()
+    }
+}
+
+impl RankVerifier for Seals {
+    fn valid(&self, object: &Name, rank: Rank, proof: &[u8]) -> bool {
+        *self.sign(object, rank) == *proof
     }
 }
 

@@ -26,6 +26,7 @@ use super::envelope::{Batch, Fault, Outcome, WISHES_MAX, Wish, decode_outcomes};
 use super::kind::Kind;
 use super::message::{Author, ObjectAsk, ObjectRefusal, ObjectTell, OpId, Rank};
 use super::plant::Plant;
+use super::sign::Signing;
 use super::state::{Stamp, State};
 use crate::fault::Lie;
 use crate::id::{ClientId, Key, Name, NodeId};
@@ -153,6 +154,8 @@ pub struct Orderer {
     seen: BTreeMap<NodeId, Stamp>,
     open: BTreeSet<NodeId>,
     counters: Counters,
+    /// How ranks are signed, if they are.
+    signing: Option<Signing>,
 }
 
 impl Orderer {
@@ -195,7 +198,15 @@ impl Orderer {
             seen: BTreeMap::new(),
             open: BTreeSet::new(),
             counters: Counters::default(),
+            signing: None,
         }
+    }
+
+    /// The same with signed ranks.
+    #[must_use]
+    pub fn signed(mut self, signing: Option<Signing>) -> Self {
+        self.signing = signing;
+        self
     }
 
     /// How much work there was.
@@ -248,6 +259,7 @@ impl Orderer {
     pub fn end(&mut self, now: Now, key: Key, out: &mut ClientEffects) {
         self.waiting.retain(|(other, _)| *other != key);
         self.refreshes.retain(|refresh| refresh.key() != key);
+        self.end_in_attempt(key);
         self.reads.retain(|_, read| read.key != key);
         self.end_watch(key, out);
         if let Some(flight) = &mut self.flight {
@@ -296,9 +308,9 @@ impl Orderer {
                 stamp,
                 waiting,
             } => self.taken(now, node, (*rank, *phase, *stamp), *waiting, out),
-            ObjectTell::Outranked { rank, max, .. } => {
-                self.outranked(now, node, *rank, *max, out);
-            }
+            ObjectTell::Outranked {
+                rank, max, proof, ..
+            } => self.outranked(now, node, *rank, (*max, proof), out),
             ObjectTell::NeedState {
                 rank,
                 phase,
@@ -466,6 +478,7 @@ impl Orderer {
         if flight.results.iter().filter(same).count() >= needed {
             self.settle(now, &result.clone(), None, out);
             self.rest(now, out);
+            self.go(now, out);
         }
     }
 
@@ -571,7 +584,7 @@ impl Orderer {
 
     /// Whether something needs an ordering round of this client.
     fn wants_order(&self) -> bool {
-        self.flight.is_some() || !self.refreshes.is_empty()
+        self.flight.is_some() || !self.refreshes.is_empty() || self.attempt_serves()
     }
 
     /// Contends for the lease if there is something to order.

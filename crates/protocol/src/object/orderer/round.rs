@@ -1,16 +1,20 @@
 //! An attempt to order: get, propose, commit, under one rank.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::judge::{self, Judged, Views};
 use super::known::{Got, Incoming, page_after};
 use super::{ABORTS_MAX, Orderer, Refresh, fail, lied, run};
 use crate::fault::{Aborts, Lie};
-use crate::id::NodeId;
+use crate::id::{Key, NodeId};
 use crate::keeper::client::{ClientEffects, ClientEvent, Failure};
-use crate::object::message::{Carry, ObjectAsk, ObjectRefusal, Page, Pending, Phase, Rank, View};
+use crate::object::message::{
+    Carry, ObjectAsk, ObjectRefusal, Page, Pending, Phase, Proof, Rank, View,
+};
 use crate::object::plant::Plant;
+use crate::object::sign;
 use crate::object::state::{Cell, Stamp, State};
 use crate::time::{Instant, Now};
 
@@ -38,6 +42,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Attempt {
     rank: Rank,
+    proof: Proof,
     nonce: u64,
     views: Views,
     /// Nodes that named a larger rank, and which.
@@ -104,8 +109,11 @@ impl Orderer {
     /// Begins an attempt: a new rank, and what is there is asked.
     pub(super) fn begin_get(&mut self, now: Now, out: &mut ClientEffects) {
         self.round = self.round.saturating_add(1);
+        let rank = self.rank(self.round);
+        let signed = self.signing.as_ref();
         let attempt = Attempt {
-            rank: self.rank(self.round),
+            rank,
+            proof: signed.map(|signing| signing.signer.sign(&self.name, rank)),
             nonce: self.chance.next_u64(),
             views: Views::new(),
             refused: BTreeMap::new(),
@@ -133,7 +141,7 @@ impl Orderer {
                     rank,
                     nonce,
                     have,
-                    proof: None,
+                    proof: attempt.proof.clone(),
                 };
                 self.ask(out, node, get);
                 return;
@@ -152,7 +160,8 @@ impl Orderer {
             _ => None,
         };
         self.counters.stepped += carry.as_ref().map_or(0, bytes_of);
-        self.ask(out, node, hold(phase, rank, stamp, carry));
+        let proof = holding.attempt.proof.clone();
+        self.ask(out, node, hold(phase, (rank, proof), stamp, carry));
     }
 
     /// The step to a state from the one before it, if it is short enough to be sent along.
@@ -545,6 +554,7 @@ impl Orderer {
                     key: *key,
                     state: state.clone(),
                     rank: attempt.rank,
+                    proof: attempt.proof.clone(),
                 }),
             }
         }
@@ -568,8 +578,9 @@ impl Orderer {
         };
         let again = !holding.helped.insert(node);
         if let Some(carry) = carry.filter(|_| !again) {
+            let proof = holding.attempt.proof.clone();
             self.counters.stepped += bytes_of(&carry);
-            self.ask(out, node, hold(phase, rank, stamp, Some(carry)));
+            self.ask(out, node, hold(phase, (rank, proof), stamp, Some(carry)));
             return;
         }
         if holding.uploads.contains_key(&node) {
@@ -612,7 +623,8 @@ impl Orderer {
         let (rank, stamp) = (holding.attempt.rank, holding.state.stamp());
         if whole {
             holding.uploads.remove(&node);
-            self.ask(out, node, hold(phase, rank, stamp, None));
+            let proof = holding.attempt.proof.clone();
+            self.ask(out, node, hold(phase, (rank, proof), stamp, None));
             return;
         }
         let Some(after) = after else {
@@ -629,6 +641,23 @@ impl Orderer {
         self.ask(out, node, give);
     }
 
+    /// Whether somebody waits for the state that the present attempt finds.
+    pub(super) fn attempt_serves(&self) -> bool {
+        let attempt = match &self.stage {
+            Stage::Idle => return false,
+            Stage::Getting(attempt) | Stage::Fetching(attempt, _) => attempt,
+            Stage::Proposing(holding) | Stage::Committing(holding) => &holding.attempt,
+        };
+        !attempt.refreshes.is_empty()
+    }
+
+    /// A caller no longer waits for the state that the present attempt finds.
+    pub(super) fn end_in_attempt(&mut self, key: Key) {
+        if let Some(attempt) = self.attempt() {
+            attempt.refreshes.retain(|refresh| refresh.key() != key);
+        }
+    }
+
     fn attempt(&mut self) -> Option<&mut Attempt> {
         match &mut self.stage {
             Stage::Idle => None,
@@ -643,7 +672,7 @@ impl Orderer {
         now: Now,
         node: NodeId,
         rank: Rank,
-        max: Rank,
+        (max, proof): (Rank, &Proof),
         out: &mut ClientEffects,
     ) {
         let vouch = self.config.faults.vouch();
@@ -654,6 +683,22 @@ impl Orderer {
         if attempt.rank != rank || max <= rank {
             return;
         }
+        if let Some(signing) = &self.signing {
+            let valid = |proof: &Arc<[u8]>| signing.verifier.valid(&self.name, max, proof);
+            if !proof.as_ref().is_some_and(valid) {
+                lied(out, node, Lie::Forged);
+                return;
+            }
+            // Nobody can invent a signed rank, so one node's word will do. It may show old ones
+            // one by one, so the next is larger by some margin.
+            self.counters.outranked += 1;
+            self.round = self.round.max(sign::above(max, self.chance.next_u64()));
+            self.abort(now, Cause::Outranked, out);
+            return;
+        }
+        let Some(attempt) = self.attempt() else {
+            return;
+        };
         attempt.refused.insert(node, max);
         if attempt.refused.len() >= vouch {
             self.counters.outranked += 1;
@@ -844,8 +889,12 @@ enum Cause {
     Late,
 }
 
-fn hold(phase: Phase, rank: Rank, stamp: Stamp, carry: Option<Carry>) -> ObjectAsk {
-    let proof = None;
+fn hold(
+    phase: Phase,
+    (rank, proof): (Rank, Proof),
+    stamp: Stamp,
+    carry: Option<Carry>,
+) -> ObjectAsk {
     match phase {
         Phase::Commit => ObjectAsk::Commit {
             rank,
