@@ -17,6 +17,8 @@ mod bench;
 mod demo;
 mod faulty;
 mod fuzz;
+mod lease;
+mod planted;
 mod plants;
 mod plot;
 mod record;
@@ -38,6 +40,8 @@ pub(crate) enum Command {
     /// Run a world for every seed, with all checkers; exit 1 if a property breaks
     #[command(after_help = "Examples:\n  conclave sim fuzz --seeds 1..1000\n  \
         conclave sim fuzz --protocol lock-serial --seeds 1..300\n  \
+        conclave sim fuzz --protocol lease --nodes 7 --byzantine 1 --seeds 1..1000\n  \
+        conclave sim fuzz --protocol lease --rules paper --seeds 1..200\n  \
         conclave sim fuzz --plant yield-inside --seeds 1..400     # stops at the first seed")]
     Fuzz(fuzz::Fuzz),
     /// List the bugs that can be planted, or show how soon each is found
@@ -112,13 +116,17 @@ pub(crate) enum Machines {
     Lock,
     /// Requests travel from member to member
     LockSerial,
+    /// Leases from nodes of which some lie
+    Lease,
 }
 
 impl Machines {
-    pub(crate) fn protocol(self) -> Protocol {
+    /// The protocol of locks, if it is one.
+    pub(crate) fn locks(self) -> Option<Protocol> {
         match self {
-            Self::Lock => Protocol::Parallel,
-            Self::LockSerial => Protocol::Serial,
+            Self::Lock => Some(Protocol::Parallel),
+            Self::LockSerial => Some(Protocol::Serial),
+            Self::Lease => None,
         }
     }
 
@@ -126,29 +134,18 @@ impl Machines {
         match self {
             Self::Lock => "lock",
             Self::LockSerial => "lock-serial",
+            Self::Lease => "lease",
         }
     }
 }
 
-/// The planted bug of this name.
+/// The planted bug of locks of this name.
 pub(crate) fn plant(name: &str) -> Result<Plant, Failure> {
     Plant::named(name).ok_or_else(|| {
         Failure::Input(format!(
-            "there is no planted bug '{name}': 'conclave sim plants' lists them"
+            "there is no planted bug '{name}' of locks: 'conclave sim plants' lists them"
         ))
     })
-}
-
-/// The planted bug of this name, which must show in the protocol.
-pub(crate) fn plant_in(name: &str, machines: Machines) -> Result<Plant, Failure> {
-    let plant = plant(name)?;
-    if plant.protocol() == machines.name() {
-        return Ok(plant);
-    }
-    Err(Failure::Input(format!(
-        "'{name}' is a bug of {0}: use --protocol {0}",
-        plant.protocol()
-    )))
 }
 
 const NODES_MAX: usize = 100_000;
