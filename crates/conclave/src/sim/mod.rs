@@ -18,6 +18,7 @@ mod demo;
 mod faulty;
 mod fuzz;
 mod lease;
+mod object;
 mod planted;
 mod plants;
 mod plot;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
         conclave sim fuzz --protocol lock-serial --seeds 1..300\n  \
         conclave sim fuzz --protocol lease --nodes 7 --byzantine 1 --seeds 1..1000\n  \
         conclave sim fuzz --protocol lease --rules paper --seeds 1..200\n  \
+        conclave sim fuzz --protocol object --nodes 7 --byzantine 1 --seeds 1..1000\n  \
         conclave sim fuzz --plant yield-inside --seeds 1..400     # stops at the first seed")]
     Fuzz(fuzz::Fuzz),
     /// List the bugs that can be planted, or show how soon each is found
@@ -56,6 +58,9 @@ pub(crate) enum Command {
     /// Put small clusters through faults and tell what held; exit 1 if a property breaks
     #[command(after_help = "Example:\n  conclave sim demo --worlds 300")]
     Demo(demo::Demo),
+    /// Measure what an operation on an object costs, by our rules and by those first published
+    #[command(after_help = "Example:\n  conclave sim objects --clients 1,8,64 --runs 20")]
+    Objects(object::Costs),
     /// Measure how many events a second the simulator handles, checkers off and on
     #[command(after_help = "Example:\n  conclave sim bench --system 'majority(1001)'")]
     Bench(bench::Bench),
@@ -69,6 +74,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Plants(plants) => plants.run(),
         Command::Replay(replay) => replay.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Objects(costs) => costs.run(),
         Command::Bench(bench) => bench.run(),
     }
 }
@@ -118,6 +124,8 @@ pub(crate) enum Machines {
     LockSerial,
     /// Leases from nodes of which some lie
     Lease,
+    /// Objects kept by nodes of which some lie
+    Object,
 }
 
 impl Machines {
@@ -126,7 +134,7 @@ impl Machines {
         match self {
             Self::Lock => Some(Protocol::Parallel),
             Self::LockSerial => Some(Protocol::Serial),
-            Self::Lease => None,
+            Self::Lease | Self::Object => None,
         }
     }
 
@@ -135,6 +143,7 @@ impl Machines {
             Self::Lock => "lock",
             Self::LockSerial => "lock-serial",
             Self::Lease => "lease",
+            Self::Object => "object",
         }
     }
 }
