@@ -7,6 +7,7 @@ mod chaos;
 mod cluster;
 mod demo;
 mod elect;
+mod keeper;
 mod lock;
 mod logs;
 mod look;
