@@ -648,6 +648,9 @@ fn trace(ways: &[(u32, Option<Action>)], id: u32, last: Action, rooms: &Rooms) -
     actions.reverse();
     let state = |at: u8| {
         let made = &rooms.states[usize::from(at)];
+        if at == EMPTY {
+            return "nothing".to_owned();
+        }
         let by = made
             .by
             .map_or("nobody".to_owned(), |by| format!("a{}", by + 1));
