@@ -82,6 +82,9 @@ pub struct Options {
     pub security: Security,
     /// Makes the node lie about leases and objects, for tests of those who must survive it.
     pub liar: Option<keeper::liar::Mode>,
+    /// As whom a node that lost its disk orders objects anew: an operator's token or certificate,
+    /// for a node itself may only look. Without it as nobody, where nobody has to say who they are.
+    pub rejoin: Option<Security>,
 }
 
 /// Why a node cannot start, and what to do.

@@ -9,7 +9,7 @@ use conclave_client::secure::{Session, Tls};
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
-use conclave_wire::greeting::{Greeting, Role, Service, VERSION};
+use conclave_wire::greeting::{Credential, Greeting, Role, Service, VERSION};
 
 use crate::api::{self, ApiHandle, ApiLimits};
 use crate::audit::Audit;
@@ -125,6 +125,15 @@ impl Node {
             meters: meters.clone(),
             liar: options.liar,
             id,
+            dial: keeper::Dialling {
+                id,
+                process,
+                cluster: options.cluster.clone(),
+                security: options.security.clone(),
+                credential: Credential::new(gate.key().credential_of(id).as_bytes())
+                    .filter(|_| !gate.is_open()),
+                rejoin: options.rejoin,
+            },
         })
         .map_err(system)?;
         let mut node = Self {

@@ -47,6 +47,7 @@ impl Daemon {
             audit: settings.audit.map(|given| given.value),
             security: settings.security,
             liar,
+            rejoin: settings.rejoin,
         })
         .map_err(|error| Failure::Failed(format!("node {id}: {error}")))?;
         Ok(Self {

@@ -202,7 +202,7 @@ pub(crate) fn not_connected(error: &ConnectError) -> Failure {
 
 /// Shows what a file says: a token, and perhaps lines with the number of a node and a token for
 /// that node alone.
-fn bearer(path: &Path, security: Security) -> Result<Security, Failure> {
+pub(super) fn bearer(path: &Path, security: Security) -> Result<Security, Failure> {
     let place = shown(&path.display().to_string());
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;

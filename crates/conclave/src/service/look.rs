@@ -1,6 +1,7 @@
 //! `conclave status`, `locks`, `show` and `sessions`: what is going on in a cluster, as any of its
 //! nodes tells.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -239,7 +240,7 @@ pub(super) async fn ask(target: &Target, path: &str) -> Result<Value, Failure> {
 
 fn status_text(told: &Value) -> String {
     let mut table = output::table(&[
-        "NODE", "STATE", "LOCKS", "SESSIONS", "CLIENTS", "UP FOR", "API",
+        "NODE", "STATE", "LOCKS", "SESSIONS", "CLIENTS", "LEASES", "OBJECTS", "UP FOR", "API",
     ]);
     for node in list(&told["nodes"]) {
         let status = &node["status"];
@@ -256,6 +257,8 @@ fn status_text(told: &Value) -> String {
             text(&status["locks"]),
             text(&status["sessions"]),
             text(&status["clients"]),
+            text(&status["keeper"]["leases"]),
+            objects_cell(&status["keeper"]),
             up,
             text(&node["api"]),
         ]);
@@ -266,12 +269,48 @@ fn status_text(told: &Value) -> String {
         "NO QUORUM SERVES: no lock can be taken"
     };
     format!(
-        "cluster '{}', epoch {}, {}: {quorum}\n\n{}",
+        "cluster '{}', epoch {}, {}: {quorum}\n\n{}{}",
         text(&told["cluster"]),
         text(&told["epoch"]),
         text(&told["quorum"]),
-        table.trim_fmt()
+        table.trim_fmt(),
+        suspects_text(told)
     )
+}
+
+/// How many objects a node has, and what keeps it from serving them.
+fn objects_cell(keeper: &Value) -> String {
+    let behind = keeper["behind"].as_u64().unwrap_or(0);
+    match keeper["serving"].as_bool() {
+        Some(false) => "lost, rejoining".to_owned(),
+        _ if behind > 0 => format!("{} ({behind} behind)", text(&keeper["objects"])),
+        _ => text(&keeper["objects"]),
+    }
+}
+
+/// Who differs from what enough others say, as all nodes together have seen it.
+fn suspects_text(told: &Value) -> String {
+    let mut seen: BTreeMap<u64, BTreeMap<String, u64>> = BTreeMap::new();
+    for node in list(&told["nodes"]) {
+        for suspect in list(&node["status"]["keeper"]["suspects"]) {
+            let (node, count) = (suspect["node"].as_u64(), suspect["count"].as_u64());
+            let kinds = seen.entry(node.unwrap_or(0)).or_default();
+            *kinds.entry(text(&suspect["kind"])).or_default() += count.unwrap_or(0);
+        }
+    }
+    let mut lines = String::new();
+    for (node, kinds) in seen {
+        let kinds: Vec<String> = kinds
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count} times"))
+            .collect();
+        let line = format!(
+            "\n\nsuspect: node {node} differs from what enough others say ({})",
+            kinds.join(", ")
+        );
+        lines.push_str(&line);
+    }
+    lines
 }
 
 fn locks_text(told: &Value) -> String {

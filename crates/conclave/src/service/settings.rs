@@ -10,6 +10,7 @@
 //! insecure = true               # plain TCP where others can reach it
 //! access = "access.toml"        # who may do what; without it nobody has to say who they are
 //! audit = "audit.log"           # who was granted, lost and refused what
+//! rejoin = "rejoin.token"       # as whom a node that lost its disk orders objects anew
 //! tls.ca = "ca.pem"             # TLS: whom the node believes, and its own certificate
 //! tls.cert = "node-1.pem"
 //! tls.key = "node-1.key"
@@ -54,6 +55,7 @@ struct NodeFile {
     history: Option<PathBuf>,
     access: Option<PathBuf>,
     audit: Option<PathBuf>,
+    rejoin: Option<PathBuf>,
     tls: TlsFile,
 }
 
@@ -165,6 +167,9 @@ pub(crate) struct Overrides {
     /// Write who was granted, lost and refused what to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
+    /// A file with the bearer token with which a node that lost its disk orders objects anew
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rejoin: Option<PathBuf>,
     /// Write every grant and its end to this file, for the checkers
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) history: Option<PathBuf>,
@@ -224,6 +229,8 @@ pub(crate) struct Settings {
     pub(crate) history: Option<PathBuf>,
     pub(crate) access: Option<Given<PathBuf>>,
     pub(crate) audit: Option<Given<PathBuf>>,
+    pub(crate) rejoin_file: Option<Given<PathBuf>>,
+    pub(crate) rejoin: Option<Security>,
     pub(crate) key: Key,
     /// What works, but should be known.
     pub(crate) warnings: Vec<String>,
@@ -242,6 +249,7 @@ const LISTEN_API: Names = Names("listen_api", "listen-api", "CONCLAVE_LISTEN_API
 const INSECURE: Names = Names("insecure", "insecure", "CONCLAVE_INSECURE");
 const ACCESS: Names = Names("access", "access", "CONCLAVE_ACCESS");
 const AUDIT: Names = Names("audit", "audit", "CONCLAVE_AUDIT");
+const REJOIN: Names = Names("rejoin", "rejoin", "CONCLAVE_REJOIN");
 const TLS_CA: Names = Names("tls.ca", "tls-ca", "CONCLAVE_TLS_CA");
 const TLS_CERT: Names = Names("tls.cert", "tls-cert", "CONCLAVE_TLS_CERT");
 const TLS_KEY: Names = Names("tls.key", "tls-key", "CONCLAVE_TLS_KEY");
@@ -415,6 +423,12 @@ impl Settings {
         warnings.extend(access_warnings(access.as_ref(), readable)?);
         let audit = file.audit.map(|path| base.join(path));
         let audit = layers.pick(AUDIT, flags.audit.clone(), audit, any_text)?;
+        let rejoin = file.rejoin.map(|path| base.join(path));
+        let rejoin_file = layers.pick(REJOIN, flags.rejoin.clone(), rejoin, any_text)?;
+        let rejoin = match &rejoin_file {
+            Some(path) => Some(super::find::bearer(&path.value, security.clone())?),
+            None => None,
+        };
         let history = file.history.map(|path| base.join(path));
         Ok(Self {
             id,
@@ -432,6 +446,8 @@ impl Settings {
             history: flags.history.clone().or(history),
             access,
             audit,
+            rejoin_file,
+            rejoin,
             key,
             warnings,
         })
@@ -472,6 +488,7 @@ impl Settings {
             row("insecure", &self.insecure),
             row("access", &maybe(&self.access)),
             row("audit", &maybe(&self.audit)),
+            row("rejoin", &maybe(&self.rejoin_file)),
             row("log", &self.log),
             row("log_format", &self.log_format),
         ];

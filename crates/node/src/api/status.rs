@@ -51,6 +51,35 @@ pub(crate) struct NodeStatus {
     pub(crate) uptime_ms: u64,
     /// A random number of the process, in hex.
     pub(crate) process: String,
+    /// Its leases and objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keeper: Option<KeeperStatus>,
+}
+
+/// A node's leases and objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeeperStatus {
+    /// Whether it serves them; if not it has lost its disk and is on its way back.
+    pub(crate) serving: bool,
+    /// How many objects there are, and how many bytes they have.
+    pub(crate) objects: u64,
+    pub(crate) object_bytes: u64,
+    /// Objects that others have in a later version, as far as enough of them say so.
+    pub(crate) behind: u64,
+    /// Names of leases that are remembered.
+    pub(crate) leases: u64,
+    /// Who was seen to differ from what enough others say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) suspects: Vec<Suspect>,
+}
+
+/// A node that was seen to differ from what enough others say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Suspect {
+    pub(crate) node: u32,
+    /// `stale`, `forged`, `equivocating`, `silent` or `huge`.
+    pub(crate) kind: String,
+    pub(crate) count: u64,
 }
 
 /// A node as another one sees it.
@@ -110,6 +139,27 @@ impl App {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
             process: format!("{:032x}", self.process),
+            keeper: Some(self.keeper_status()),
+        }
+    }
+
+    fn keeper_status(&self) -> KeeperStatus {
+        let keeper = &self.meters.keeper;
+        let count = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
+        let suspects = keeper.suspects().into_iter();
+        KeeperStatus {
+            serving: keeper.serving.get() == 1,
+            objects: count(keeper.objects.get()),
+            object_bytes: count(keeper.object_bytes.get()),
+            behind: count(keeper.lag.get()),
+            leases: count(keeper.leases.get()),
+            suspects: suspects
+                .map(|(node, lie, count)| Suspect {
+                    node: node.0 + 1,
+                    kind: lie.name().to_owned(),
+                    count,
+                })
+                .collect(),
         }
     }
 }

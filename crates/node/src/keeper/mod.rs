@@ -5,6 +5,8 @@
 //! clients share one sync, and objects never hold up locks.
 
 pub mod liar;
+mod links;
+mod others;
 mod thread;
 
 use std::fmt;
@@ -12,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use conclave_client::Security;
 use conclave_protocol::id::{NodeId, Token};
 use conclave_protocol::keeper::{KeeperInput, KeeperStart, KeeperStored};
 use conclave_protocol::lease::LeaseConfig;
@@ -19,6 +22,7 @@ use conclave_protocol::lock::{Access, Start};
 use conclave_protocol::object::{ObjectConfig, ObjectView};
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
+use conclave_wire::greeting::Credential;
 use tokio::sync::oneshot;
 
 use crate::meters::Meters;
@@ -191,6 +195,20 @@ pub(crate) struct Parts {
     pub(crate) meters: Arc<Meters>,
     pub(crate) liar: Option<liar::Mode>,
     pub(crate) id: NodeId,
+    pub(crate) dial: Dialling,
+}
+
+/// How this node connects to the keepers of the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialling {
+    pub(crate) id: NodeId,
+    pub(crate) process: u128,
+    pub(crate) cluster: Cluster,
+    /// As a node.
+    pub(crate) security: Security,
+    pub(crate) credential: Option<Credential>,
+    /// As a client of the others, for coming back after the loss of its disk.
+    pub(crate) rejoin: Option<Security>,
 }
 
 /// A handle to the keeper's thread.

@@ -10,8 +10,10 @@ use conclave_protocol::keeper::{
 };
 use conclave_protocol::{Effects, EffectsOf, Machine, Now};
 use conclave_wire::keeper::encode_answer;
+use tokio::sync::mpsc;
 
 use super::liar::Liar;
+use super::others::{self, Notice};
 use super::{Handle, Inbox, Look, Parts, Said, Seen, VIEWS_MAX};
 use crate::NodeError;
 use crate::meters::Meters;
@@ -24,11 +26,18 @@ const ROUND_MAX: Duration = Duration::from_secs(1);
 /// Starts the thread.
 pub(crate) fn spawn(parts: Parts) -> std::io::Result<Handle> {
     let inbox = parts.inbox.clone();
+    let others = others::spawn(others::Parts {
+        config: parts.config.clone(),
+        dial: parts.dial.clone(),
+        clock: parts.clock.clone(),
+        inbox: inbox.clone(),
+        meters: parts.meters.clone(),
+    })?;
     let (taken, shard) = (inbox.clone(), parts.shard.clone());
     let thread = std::thread::Builder::new()
         .name(format!("keeper-{}", parts.id))
         .spawn(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| Loop::new(parts).run()));
+            let result = catch_unwind(AssertUnwindSafe(|| Loop::new(parts, others).run()));
             let result = result.unwrap_or_else(|panic| {
                 let words = crate::shard::words(&*panic);
                 Err(NodeError::Panic(words))
@@ -59,10 +68,13 @@ struct Loop {
     /// Frames that may leave, and answers that wait for the records.
     frames: Vec<(LinkId, Vec<u8>)>,
     parked: Vec<(LinkId, Answer)>,
+    /// Where the work about the other nodes hears of this one.
+    others: mpsc::UnboundedSender<Notice>,
+    gauges_at: conclave_protocol::Instant,
 }
 
 impl Loop {
-    fn new(parts: Parts) -> Self {
+    fn new(parts: Parts, others: mpsc::UnboundedSender<Notice>) -> Self {
         let now = (parts.clock)();
         let config = KeeperConfig {
             lease: parts.config.lease,
@@ -78,6 +90,17 @@ impl Loop {
                 node = %parts.id,
                 "leases and objects were lost with the disk: this node asks the others"
             );
+            // Its receiver lives as long as this thread does.
+            let _ = others.send(Notice::Lost(machine.opens()));
+        }
+        let mut after = None;
+        loop {
+            let some = machine.views(after.as_ref(), VIEWS_MAX);
+            let Some(last) = some.last() else { break };
+            after = Some(last.name.clone());
+            for view in some {
+                let _ = others.send(Notice::Own(view.name, view.committed));
+            }
         }
         Self {
             inbox: parts.inbox,
@@ -92,6 +115,8 @@ impl Loop {
             written: 0,
             frames: Vec::new(),
             parked: Vec::new(),
+            others,
+            gauges_at: now.mono,
         }
     }
 
@@ -121,7 +146,23 @@ impl Loop {
                 }
             }
             self.finish()?;
+            self.set_gauges();
         }
+    }
+
+    fn set_gauges(&mut self) {
+        let now = self.now().mono;
+        if self.gauges_at > now {
+            return;
+        }
+        self.gauges_at = now + ROUND_MAX;
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let (objects, bytes) = self.machine.size();
+        let keeper = &self.meters.keeper;
+        keeper.serving.set(i64::from(self.machine.is_serving()));
+        keeper.objects.set(count(objects));
+        keeper.object_bytes.set(count(bytes));
+        keeper.leases.set(count(self.machine.leases().names()));
     }
 
     fn now(&self) -> Now {
@@ -223,11 +264,13 @@ impl Loop {
     fn event(&mut self, event: &KeeperEvent) {
         match event {
             KeeperEvent::Serving => tracing::info!("leases and objects are served"),
-            KeeperEvent::Committed { .. } => {
+            KeeperEvent::Committed { object, stamp } => {
                 self.meters.keeper.commits.inc();
+                let _ = self.others.send(Notice::Own(object.clone(), *stamp));
             }
             KeeperEvent::NotAdopted { object, stamp } => {
                 tracing::debug!(%object, version = stamp.version, "a state was not adopted");
+                let _ = self.others.send(Notice::NotAdopted(object.clone(), *stamp));
             }
         }
     }

@@ -28,6 +28,8 @@ struct Suspect {
 pub struct KeeperMeters {
     /// States committed at this node.
     pub commits: Counter,
+    /// 1 if this node serves leases and objects, 0 while it has lost its disk.
+    pub serving: Gauge,
     /// Objects at this node.
     pub objects: Gauge,
     /// Bytes of all objects at this node.
@@ -48,6 +50,10 @@ impl KeeperMeters {
     pub(super) fn new(book: &mut Book<'_>) -> Self {
         Self {
             commits: book.counter("object_commits", "States of objects committed at this node"),
+            serving: book.gauge(
+                "keeper_serving",
+                "1 if this node serves leases and objects, 0 while it has lost its disk",
+            ),
             objects: book.gauge("objects", "Objects at this node"),
             object_bytes: book.gauge("object_bytes", "Bytes of all objects at this node"),
             leases: book.gauge("leases", "Names of leases that this node remembers"),

@@ -78,6 +78,7 @@ impl Nodes {
                 audit: None,
                 security: conclave_client::Security::default(),
                 liar: None,
+                rejoin: None,
             };
             Some(Node::start(options).unwrap())
         });

@@ -81,6 +81,7 @@ impl Plan {
             audit: None,
             security: conclave_client::Security::default(),
             liar: None,
+            rejoin: None,
         }
     }
 

@@ -21,6 +21,9 @@ const IDLE_MAX: usize = 256;
 /// How many attempts each lease or object may make: numbers are never used twice.
 const ATTEMPTS: u64 = 1 << 40;
 
+/// Whatever goes wrong, nothing is woken more often than this.
+const WAKE_LEAST: Duration = Duration::from_millis(1);
+
 /// What has timers of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
@@ -61,6 +64,8 @@ pub struct KeeperClient {
     open: BTreeSet<NodeId>,
     wakes: BTreeSet<(Instant, Item)>,
     wake_of: BTreeMap<Item, Instant>,
+    /// No item is woken before this.
+    soonest: Instant,
     past: Counters,
     signing: Option<Signing>,
 }
@@ -88,6 +93,7 @@ impl KeeperClient {
             open: BTreeSet::new(),
             wakes: BTreeSet::new(),
             wake_of: BTreeMap::new(),
+            soonest: Instant::ZERO,
             past: Counters::default(),
             signing: None,
         }
@@ -379,9 +385,10 @@ impl KeeperClient {
     }
 
     fn wake(&mut self, now: Now, out: &mut ClientEffects) {
-        while let Some((at, item)) = self.wakes.first().cloned()
-            && at <= now.mono
-        {
+        self.soonest = now.mono + WAKE_LEAST;
+        let due = self.wakes.iter().take_while(|(at, _)| *at <= now.mono);
+        let due: Vec<(Instant, Item)> = due.cloned().collect();
+        for (at, item) in due {
             self.wakes.remove(&(at, item.clone()));
             self.wake_of.remove(&item);
             match item {
@@ -393,16 +400,16 @@ impl KeeperClient {
                 }
             }
         }
+        self.soonest = Instant::ZERO;
     }
 
-    /// Notes when an item must be woken, a little later than now at the least: whatever it says,
-    /// the driver gets on with other things in between.
+    /// Notes when an item must be woken. One that was just woken rests a little, whatever it says.
     fn note_wake(&mut self, item: Item) {
         let at = match &item {
             Item::Lease(key) => self.pursuits.get(key).and_then(Pursuit::next_wake),
             Item::Object(name) => self.orderers.get(name).and_then(Orderer::next_wake),
         };
-        let at = at.map(|wake| wake.at);
+        let at = at.map(|wake| wake.at.max(self.soonest));
         let old = match at {
             Some(at) => self.wake_of.insert(item.clone(), at),
             None => self.wake_of.remove(&item),

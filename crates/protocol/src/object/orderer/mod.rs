@@ -259,6 +259,7 @@ impl Orderer {
     pub fn end(&mut self, now: Now, key: Key, out: &mut ClientEffects) {
         self.waiting.retain(|(other, _)| *other != key);
         self.refreshes.retain(|refresh| refresh.key() != key);
+        self.end_in_attempt(key);
         self.reads.retain(|_, read| read.key != key);
         self.end_watch(key, out);
         if let Some(flight) = &mut self.flight {
@@ -477,6 +478,7 @@ impl Orderer {
         if flight.results.iter().filter(same).count() >= needed {
             self.settle(now, &result.clone(), None, out);
             self.rest(now, out);
+            self.go(now, out);
         }
     }
 
@@ -582,7 +584,7 @@ impl Orderer {
 
     /// Whether something needs an ordering round of this client.
     fn wants_order(&self) -> bool {
-        self.flight.is_some() || !self.refreshes.is_empty()
+        self.flight.is_some() || !self.refreshes.is_empty() || self.attempt_serves()
     }
 
     /// Contends for the lease if there is something to order.

@@ -8,7 +8,7 @@ use super::judge::{self, Judged, Views};
 use super::known::{Got, Incoming, page_after};
 use super::{ABORTS_MAX, Orderer, Refresh, fail, lied, run};
 use crate::fault::{Aborts, Lie};
-use crate::id::NodeId;
+use crate::id::{Key, NodeId};
 use crate::keeper::client::{ClientEffects, ClientEvent, Failure};
 use crate::object::message::{
     Carry, ObjectAsk, ObjectRefusal, Page, Pending, Phase, Proof, Rank, View,
@@ -639,6 +639,23 @@ impl Orderer {
             page,
         };
         self.ask(out, node, give);
+    }
+
+    /// Whether somebody waits for the state that the present attempt finds.
+    pub(super) fn attempt_serves(&self) -> bool {
+        let attempt = match &self.stage {
+            Stage::Idle => return false,
+            Stage::Getting(attempt) | Stage::Fetching(attempt, _) => attempt,
+            Stage::Proposing(holding) | Stage::Committing(holding) => &holding.attempt,
+        };
+        !attempt.refreshes.is_empty()
+    }
+
+    /// A caller no longer waits for the state that the present attempt finds.
+    pub(super) fn end_in_attempt(&mut self, key: Key) {
+        if let Some(attempt) = self.attempt() {
+            attempt.refreshes.retain(|refresh| refresh.key() != key);
+        }
     }
 
     fn attempt(&mut self) -> Option<&mut Attempt> {
