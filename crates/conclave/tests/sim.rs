@@ -198,7 +198,13 @@ fn every_plant_is_listed() {
     let listed = json(&["sim", "plants"], 0);
     let plants = listed["plants"].as_array().unwrap();
     let all = conclave_protocol::lock::Plant::ALL;
-    assert_eq!(plants.len(), all.len());
+    let leases = conclave_protocol::lease::plant::Plant::ALL;
+    assert_eq!(plants.len(), all.len() + leases.len());
+    for (shown, plant) in plants.iter().skip(all.len()).zip(leases) {
+        assert_eq!(shown["name"], plant.name());
+        assert_eq!(shown["protocol"], "lease");
+        assert_eq!(shown["what"], plant.what());
+    }
     let table = ends(&["sim", "plants"], 0);
     for (shown, plant) in plants.iter().zip(all) {
         assert_eq!(shown["name"], plant.name());

@@ -644,6 +644,37 @@ fn a_renewal_extends_the_lease() {
     assert_eq!(client.end(), Some(end));
 }
 
+/// A node that kept the request of a lease won elsewhere was told to forget it, so its word does
+/// not count in a renewal: the message may come after it has given its vote.
+#[test]
+fn a_node_that_was_told_to_forget_renews_nothing() {
+    let config = config(4, 1, Rules::default());
+    let mut nodes = Nodes::new(&config);
+    let patient = Terms {
+        patience: SPAN * 4,
+        ..terms()
+    };
+    let mut other = Client::new(&config, 2, terms());
+    let asks = other.start(at(ms(0)));
+    nodes.ask(at(ms(0)), 3, 2, &asks[3].1);
+    let mut client = Client::new(&config, 1, patient);
+    let asks = client.start(at(ms(500)));
+    client.talk(at(ms(500)), &mut nodes, &[3], &asks);
+    client.talk(at(ms(500)), &mut nodes, &[0, 1, 2], &asks);
+    assert!(client.end().is_some());
+    let farewell = client.sent();
+    assert_eq!(farewell.len(), 1);
+    // Before the farewell comes the vote is free, and the client is given it.
+    let now = at(config.vote(SPAN) + ms(1));
+    for (_, reply) in nodes.wake(now, 3) {
+        client.hear(now, 3, &reply);
+    }
+    let mut wishes = Vec::new();
+    client.machine.renew(now, &mut wishes);
+    let asked: Vec<usize> = wishes.iter().map(|(node, _)| node.index()).collect();
+    assert_eq!(asked, [0, 1, 2]);
+}
+
 /// What enough nodes refuse for ever ends the pursuit; what one refuses does not.
 #[test]
 fn refusals_of_enough_nodes_end_it() {

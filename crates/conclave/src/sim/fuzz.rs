@@ -1,11 +1,14 @@
 //! `conclave sim fuzz`.
 
 use clap::Args;
+use conclave_sim::fuzz::Sweep;
 use conclave_sim::{Finding, Fuzz as What, FuzzReport, fuzz};
 use serde_json::{Value, json};
 
 use super::faulty::Faulty;
-use super::{Machines, Seeds, plant_in, quiet_panics, replay_command, thousands};
+use super::lease::Leases;
+use super::planted::Planted;
+use super::{Machines, Seeds, quiet_panics, replay_command, thousands};
 use crate::cli::Failure;
 use crate::output::{self, Progress};
 
@@ -36,23 +39,44 @@ pub(crate) struct Fuzz {
 
 impl Fuzz {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        self.faulty.refuse(self.protocol.name())?;
         let plant = self.plant.as_deref();
         let plant = plant
-            .map(|name| plant_in(name, self.protocol))
+            .map(|name| Planted::named_in(name, self.protocol))
             .transpose()?;
-        let what = What {
-            protocol: self.protocol.protocol(),
+        let seeds = Sweep {
             seeds: self.seeds.all(),
-            plant,
             threads: usize::from(self.threads),
             stop_at_first: plant.is_some(),
         };
-        let report = search(&what, self.json, "fuzzing");
+        let (report, got) = match self.protocol.locks() {
+            Some(protocol) => {
+                self.faulty.refuse(self.protocol.name())?;
+                let plant = match plant {
+                    Some(Planted::Lock(plant)) => Some(plant),
+                    _ => None,
+                };
+                let what = What {
+                    protocol,
+                    seeds: seeds.seeds.clone(),
+                    plant,
+                    threads: seeds.threads,
+                    stop_at_first: seeds.stop_at_first,
+                };
+                let report = search(&seeds, self.json, "fuzzing", |told| fuzz(&what, told));
+                (report, "locks entered")
+            }
+            None => {
+                let leases = Leases::new(self.faulty, plant)?;
+                let report = search(&seeds, self.json, "fuzzing", |told| {
+                    leases.fuzz(&seeds, told)
+                });
+                (report, "leases")
+            }
+        };
         if self.json {
             output::json(&as_json(&report))?;
         } else {
-            print(&report)?;
+            print(&report, got)?;
         }
         if report.violations.is_empty() {
             Ok(())
@@ -63,11 +87,16 @@ impl Fuzz {
 }
 
 /// Runs all seeds, with a progress line unless `silent`.
-pub(super) fn search(what: &What, silent: bool, message: &str) -> FuzzReport {
+pub(super) fn search(
+    seeds: &Sweep,
+    silent: bool,
+    message: &str,
+    run: impl FnOnce(&(dyn Fn(u64) + Sync)) -> FuzzReport,
+) -> FuzzReport {
     quiet_panics();
-    let total = what.seeds.end() - what.seeds.start() + 1;
+    let total = seeds.seeds.end() - seeds.seeds.start() + 1;
     let progress = (!silent).then(|| Progress::new(message));
-    fuzz(what, &|done| {
+    run(&|done| {
         if let Some(progress) = &progress {
             progress.set(done, total);
         }
@@ -112,7 +141,7 @@ fn lines(token: &str) -> Vec<String> {
     lines
 }
 
-fn print(report: &FuzzReport) -> Result<(), Failure> {
+fn print(report: &FuzzReport, got: &str) -> Result<(), Failure> {
     for finding in report.violations.iter().take(SHOWN_MAX) {
         let (seed, property) = (finding.seed, &finding.property);
         output::line(format!("seed {seed} breaks {property}: {}", finding.what))?;
@@ -135,6 +164,6 @@ fn print(report: &FuzzReport) -> Result<(), Failure> {
     let (runs, grants) = (thousands(report.runs), thousands(report.grants));
     let events = thousands(report.events);
     output::line(format!(
-        "{runs} runs, {grants} locks entered, {events} events: {result}"
+        "{runs} runs, {grants} {got}, {events} events: {result}"
     ))
 }

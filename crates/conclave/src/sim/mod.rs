@@ -16,7 +16,10 @@ use crate::cli::Failure;
 mod bench;
 mod demo;
 mod faulty;
+mod figures;
 mod fuzz;
+mod lease;
+mod planted;
 mod plants;
 mod plot;
 mod record;
@@ -38,6 +41,8 @@ pub(crate) enum Command {
     /// Run a world for every seed, with all checkers; exit 1 if a property breaks
     #[command(after_help = "Examples:\n  conclave sim fuzz --seeds 1..1000\n  \
         conclave sim fuzz --protocol lock-serial --seeds 1..300\n  \
+        conclave sim fuzz --protocol lease --nodes 7 --byzantine 1 --seeds 1..1000\n  \
+        conclave sim fuzz --protocol lease --rules paper --seeds 1..200\n  \
         conclave sim fuzz --plant yield-inside --seeds 1..400     # stops at the first seed")]
     Fuzz(fuzz::Fuzz),
     /// List the bugs that can be planted, or show how soon each is found
@@ -52,6 +57,9 @@ pub(crate) enum Command {
     /// Put small clusters through faults and tell what held; exit 1 if a property breaks
     #[command(after_help = "Example:\n  conclave sim demo --worlds 300")]
     Demo(demo::Demo),
+    /// Simulate what a figure needs, and write it as CSV and as a picture
+    #[command(after_help = "Example:\n  conclave sim figures backoff --out figures --quick")]
+    Figures(figures::Figures),
     /// Measure how many events a second the simulator handles, checkers off and on
     #[command(after_help = "Example:\n  conclave sim bench --system 'majority(1001)'")]
     Bench(bench::Bench),
@@ -65,6 +73,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Plants(plants) => plants.run(),
         Command::Replay(replay) => replay.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Figures(figures) => figures.run(),
         Command::Bench(bench) => bench.run(),
     }
 }
@@ -112,13 +121,17 @@ pub(crate) enum Machines {
     Lock,
     /// Requests travel from member to member
     LockSerial,
+    /// Leases from nodes of which some lie
+    Lease,
 }
 
 impl Machines {
-    pub(crate) fn protocol(self) -> Protocol {
+    /// The protocol of locks, if it is one.
+    pub(crate) fn locks(self) -> Option<Protocol> {
         match self {
-            Self::Lock => Protocol::Parallel,
-            Self::LockSerial => Protocol::Serial,
+            Self::Lock => Some(Protocol::Parallel),
+            Self::LockSerial => Some(Protocol::Serial),
+            Self::Lease => None,
         }
     }
 
@@ -126,29 +139,18 @@ impl Machines {
         match self {
             Self::Lock => "lock",
             Self::LockSerial => "lock-serial",
+            Self::Lease => "lease",
         }
     }
 }
 
-/// The planted bug of this name.
+/// The planted bug of locks of this name.
 pub(crate) fn plant(name: &str) -> Result<Plant, Failure> {
     Plant::named(name).ok_or_else(|| {
         Failure::Input(format!(
-            "there is no planted bug '{name}': 'conclave sim plants' lists them"
+            "there is no planted bug '{name}' of locks: 'conclave sim plants' lists them"
         ))
     })
-}
-
-/// The planted bug of this name, which must show in the protocol.
-pub(crate) fn plant_in(name: &str, machines: Machines) -> Result<Plant, Failure> {
-    let plant = plant(name)?;
-    if plant.protocol() == machines.name() {
-        return Ok(plant);
-    }
-    Err(Failure::Input(format!(
-        "'{name}' is a bug of {0}: use --protocol {0}",
-        plant.protocol()
-    )))
 }
 
 const NODES_MAX: usize = 100_000;

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conclave_protocol::lock::{Plant, Protocol};
-use conclave_sim::fuzz::run_caught;
-use conclave_sim::{Fuzz as What, FuzzReport, Options};
+use conclave_sim::FuzzReport;
+use conclave_sim::fuzz::Sweep;
 use serde_json::{Value, json};
 
 use super::Seeds;
 use super::fuzz::search;
+use super::planted::Planted;
 use crate::cli::Failure;
 use crate::output;
 
@@ -28,7 +28,7 @@ pub(crate) struct Plants {
 
 /// A planted bug and what the search for it gave.
 struct Searched {
-    plant: Plant,
+    plant: Planted,
     report: FuzzReport,
     took: Duration,
     /// What the same world breaks without the bug: nothing, or the search has proved nothing.
@@ -41,11 +41,11 @@ impl Plants {
             return self.find(seeds);
         }
         if self.json {
-            let plants: Vec<Value> = Plant::ALL.iter().map(|plant| as_json(*plant)).collect();
+            let plants: Vec<Value> = Planted::all().into_iter().map(as_json).collect();
             return output::json(&json!({ "plants": plants }));
         }
         let mut table = output::table(&["NAME", "PROTOCOL", "WHAT IS WRONG"]);
-        for plant in Plant::ALL {
+        for plant in Planted::all() {
             table.add_row([plant.name(), plant.protocol(), plant.what()]);
         }
         output::print(&table)
@@ -53,9 +53,9 @@ impl Plants {
 
     fn find(&self, seeds: Seeds) -> Result<(), Failure> {
         let plants = if self.only.is_empty() {
-            Plant::ALL.to_vec()
+            Planted::all()
         } else {
-            let named = self.only.iter().map(|name| super::plant(name));
+            let named = self.only.iter().map(|name| Planted::named(name));
             named.collect::<Result<_, _>>()?
         };
         let mut searched = Vec::new();
@@ -64,23 +64,19 @@ impl Plants {
             output::line("|---|---|---|---|---|---|")?;
         }
         for plant in plants {
-            let protocol = if plant.protocol() == "lock" {
-                Protocol::Parallel
-            } else {
-                Protocol::Serial
-            };
-            let what = What {
-                protocol,
+            let sought = Sweep {
                 seeds: seeds.all(),
-                plant: Some(plant),
                 threads: 0,
                 stop_at_first: true,
             };
             let start = Instant::now();
-            let report = search(&what, self.json, plant.name());
+            let report = search(&sought, self.json, plant.name(), |told| {
+                plant.hunt(sought.clone(), told)
+            });
             let took = start.elapsed();
+            let finding = report.violations.first();
             let one = Searched {
-                control: control(&report),
+                control: finding.and_then(|finding| plant.control(&finding.replay)),
                 plant,
                 report,
                 took,
@@ -101,20 +97,12 @@ impl Plants {
     }
 }
 
-fn as_json(plant: Plant) -> Value {
+fn as_json(plant: Planted) -> Value {
     json!({
         "name": plant.name(),
         "protocol": plant.protocol(),
         "what": plant.what(),
     })
-}
-
-/// Runs the world that found a bug once more without it.
-fn control(report: &FuzzReport) -> Option<&'static str> {
-    let finding = report.violations.first()?;
-    let mut options: Options = finding.replay.parse().ok()?;
-    options.plant = None;
-    run_caught(&options).violation.map(|broken| broken.property)
 }
 
 impl Searched {

@@ -59,18 +59,37 @@ fn token(text: &str) -> &str {
 
 impl Replay {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let options: Options = token(&self.token).parse().map_err(|error| {
+        let text = token(&self.token);
+        quiet_panics();
+        if let Some(options) = super::lease::token(text) {
+            let options = options?;
+            let filter = self.filter(options.nodes as usize)?;
+            return self.show(filter, "leases", |tracer| {
+                Ok(super::lease::replayed(&options, tracer))
+            });
+        }
+        let options: Options = text.parse().map_err(|error| {
             Failure::Input(format!("the token is not one that a run prints: {error}"))
         })?;
         checked(&options)?;
-        let filter = self.filter(&options)?;
-        quiet_panics();
+        let nodes = options.build_system().map_err(Failure::input)?.nodes();
+        let filter = self.filter(nodes)?;
+        self.show(filter, "locks entered", |tracer| replayed(&options, tracer))
+    }
+
+    /// Lets the world happen and prints it; `got` says what it was about.
+    fn show(
+        &self,
+        filter: Filter,
+        got: &str,
+        play: impl FnOnce(&mut dyn FnMut(&Line)) -> Result<Outcome, Failure>,
+    ) -> Result<(), Failure> {
         if self.json {
-            return self.print_json(&options, filter);
+            return self.print_json(filter, play);
         }
         let mut out = BufWriter::new(io::stdout().lock());
         let mut broken = Ok(());
-        let outcome = replayed(&options, &mut |line| {
+        let outcome = play(&mut |line| {
             if broken.is_ok() && !self.quiet && filter.shows(line) {
                 broken = writeln!(out, "{line}");
             }
@@ -82,12 +101,11 @@ impl Replay {
             Some(Violation { property, what, .. }) => format!("{property} is BROKEN: {what}"),
             None => "no property was broken".to_owned(),
         };
-        output::line(format!("{events} events, {grants} locks entered: {result}"))?;
+        output::line(format!("{events} events, {grants} {got}: {result}"))?;
         ended(&outcome)
     }
 
-    fn filter(&self, options: &Options) -> Result<Filter, Failure> {
-        let nodes = options.build_system().map_err(Failure::input)?.nodes();
+    fn filter(&self, nodes: usize) -> Result<Filter, Failure> {
         let node = match self.node {
             Some(node) => Some(NodeId(crate::quorum::node(node, nodes)? as u32)),
             None => None,
@@ -104,9 +122,13 @@ impl Replay {
         })
     }
 
-    fn print_json(&self, options: &Options, filter: Filter) -> Result<(), Failure> {
+    fn print_json(
+        &self,
+        filter: Filter,
+        play: impl FnOnce(&mut dyn FnMut(&Line)) -> Result<Outcome, Failure>,
+    ) -> Result<(), Failure> {
         let mut lines: Vec<Value> = Vec::new();
-        let outcome = replayed(options, &mut |line| {
+        let outcome = play(&mut |line| {
             if !self.quiet && filter.shows(line) {
                 lines.push(json!({
                     "at": line.at.0 as f64 / 1e9,

@@ -99,6 +99,8 @@ pub struct Terms {
     pub patience: Duration,
     /// How long to wait between attempts.
     pub backoff: Backoff,
+    /// The shortest wait between attempts; none takes the shortest that makes sense.
+    pub floor: Option<Duration>,
     /// Whether votes are given back after a failed attempt and at the end.
     pub release: bool,
     /// Whether this is the one client of the name that tries again without waiting.
@@ -140,6 +142,7 @@ impl Terms {
             span,
             patience: Duration::ZERO,
             backoff: Backoff::default(),
+            floor: None,
             release: true,
             designated: false,
             least: span / 2,

@@ -427,12 +427,21 @@ impl Contender {
             end,
             attempts: self.attempts,
         };
-        // Where the request still waits it would lock others out for nothing.
-        let waits = |said| matches!(said, Said::Locked { queued: true, .. });
+        // Where the request still waits it would lock others out for nothing. Such a node may
+        // give its vote before it hears this, and forget it afterwards: it has no part in the lease.
+        let mut left = Vec::new();
         for (index, voice) in round.nodes.iter().enumerate() {
-            let node = NodeId::at(index);
-            if waits(voice.said) && !rules.paper {
+            let waits = matches!(voice.said, Said::Locked { queued: true, .. });
+            if waits && !rules.paper {
+                let node = NodeId::at(index);
                 out.push((node, self.farewell(round, node)));
+                left.push(index);
+            }
+        }
+        if let Some(round) = &mut self.round {
+            for index in left {
+                round.nodes[index].left = true;
+                round.nodes[index].gave = false;
             }
         }
         self.note_lies(now, false);
@@ -463,6 +472,9 @@ impl Contender {
 
     /// The shortest wait: without releases a contender must not meet the votes it got before.
     fn floor(&self) -> Duration {
+        if let Some(floor) = self.terms.floor {
+            return floor;
+        }
         let trip = self.config.round_trip();
         if self.terms.release && !self.config.rules.paper {
             return trip;

@@ -40,6 +40,8 @@ pub(super) struct Voice {
     pub(super) said: Said,
     /// Whether it may have given its vote at some time of this attempt.
     pub(super) gave: bool,
+    /// Whether it was told to forget the attempt: nothing that it says counts any more.
+    pub(super) left: bool,
     /// The largest rank it has seen.
     pub(super) rank: Option<Rank>,
 }
@@ -137,7 +139,7 @@ impl Round {
             voice.said,
             Said::Nothing | Said::Locked { queued: true, .. }
         );
-        if !open && !again {
+        if voice.left || (!open && !again) {
             return;
         }
         voice.said = match *answer {

@@ -5,6 +5,7 @@
 mod check;
 mod liar;
 pub mod options;
+pub mod response;
 pub mod swarm;
 pub mod world;
 

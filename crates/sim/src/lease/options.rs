@@ -288,12 +288,16 @@ options! {
     patience_ms: u64 = 0,
     /// How waits grow.
     growth: Growth = Growth::exponential(),
+    /// The shortest wait between attempts; zero takes the shortest that makes sense.
+    floor_ms: u64 = 0,
     /// Whether votes are given back after failures.
     release: bool = true,
     /// Whether the first client tries again without waiting.
     designated: bool = false,
     /// The share of leases that are given back early.
     early: f64 = 0.5,
+    /// If not zero: how long holders use their leases before they give them back.
+    use_ms: u64 = 0,
     /// The share of leases that are renewed once or more.
     renew: f64 = 0.0,
     /// The share of leases whose holders crash.
@@ -339,6 +343,14 @@ impl LeaseOptions {
         self.byzantine + u32::from(self.plant == Some(Plant::MoreLiars))
     }
 
+    /// By how many millionths the clocks of nodes are fast.
+    pub fn fast(&self) -> u32 {
+        if self.plant == Some(Plant::FastNodes) {
+            return self.fast_ppm.max(200_000);
+        }
+        self.fast_ppm
+    }
+
     /// What clients and nodes agree on.
     pub fn config(&self) -> Result<Arc<LeaseConfig>, LeaseOptionsError> {
         let faults = Faults::new(self.nodes as usize, self.byzantine as usize)?;
@@ -363,6 +375,8 @@ impl LeaseOptions {
         within("slower", u64::from(self.slower), 1, 1000)?;
         within("slow", u64::from(self.slow), 0, u64::from(self.nodes))?;
         within("patience_ms", self.patience_ms, 0, 3_600_000)?;
+        within("use_ms", self.use_ms, 0, 3_600_000)?;
+        within("floor_ms", self.floor_ms, 0, 3_600_000)?;
         within("think_ms", self.think_ms, 0, 3_600_000)?;
         within("down_ms", self.down_ms, 0, 3_600_000)?;
         within("disk_ms", self.disk_ms, 0, 3_600_000)?;
@@ -392,6 +406,7 @@ impl LeaseOptions {
             span: span * longer,
             patience: Duration::from_millis(self.patience_ms),
             backoff: self.growth.0,
+            floor: (self.floor_ms > 0).then(|| Duration::from_millis(self.floor_ms)),
             release: self.release,
             designated: self.designated && client == 0,
             least: span / 4,

@@ -43,7 +43,11 @@ pub fn swarm(
         ..LeaseOptions::default()
     };
     let pairs: &[(u32, u32)] = if paper { &PAPER_PAIRS } else { &PAIRS };
-    let drawn = one(&mut rng, pairs);
+    let drawn = match plant {
+        // It shows where few votes are enough.
+        Some(Plant::RenewRegranted) => (4, 1),
+        _ => one(&mut rng, pairs),
+    };
     (options.nodes, options.byzantine) = size.unwrap_or(drawn);
     draw(&mut options, &mut rng);
     if paper {
@@ -165,11 +169,23 @@ fn bias(options: &mut LeaseOptions, plant: Plant, rng: &mut Prng) {
             options.restart = 3.0;
             options.down_ms = 20;
             options.early = 0.0;
+            quick(options);
             if plant == Plant::RenewRegranted {
                 options.renew = 1.0;
                 options.crash = 0.0;
+                // One node after the other forgets its vote, slower than its quarantine lasts.
+                options.restart = one(rng, &[0.3, 0.6]);
+                options.lie = Strategy::Free;
+                options.delays = Delays::Three;
+                options.delay_ms = 20;
+                options.longer = 1;
+                options.cancel = 0.0;
+                (options.loss, options.reopen, options.slow) = (0.0, 0.0, 0);
+                (options.rate_ppm, options.drift_ppm) = (0, 0);
+                options.patience_ms = 0;
+                options.release = false;
+                options.clients = 4;
             }
-            quick(options);
         }
         Plant::SmallFree | Plant::MoreLiars => {
             options.lie = one(rng, &[Strategy::Free, Strategy::Collude]);
@@ -188,7 +204,6 @@ fn bias(options: &mut LeaseOptions, plant: Plant, rng: &mut Prng) {
             quick(options);
         }
         Plant::FastNodes => {
-            options.fast_ppm = 200_000;
             (options.rate_ppm, options.drift_ppm) = (0, 0);
             options.delay_ms = 20;
             options.early = 0.0;

@@ -147,6 +147,10 @@ pub fn run<'a>(
     let config = options.config()?;
     let mut world = World::new(options, config, tracer);
     world.go();
+    if let Some(violation) = world.violation.clone() {
+        let Violation { property, what, .. } = violation;
+        world.tell(None, None, || format!("VIOLATION of {property}: {what}"));
+    }
     Ok(LeaseOutcome {
         outcome: Outcome {
             violation: world.violation,
@@ -181,7 +185,7 @@ impl<'a> World<'a> {
                 mark: Token(0),
             };
             nodes.push(Node {
-                clock: clock(&mut rng, options.fast_ppm),
+                clock: clock(&mut rng, options.fast()),
                 server: LeaseServer::new(Arc::clone(&config), start, TABLE_SEED),
                 up: true,
                 life: 0,
@@ -211,7 +215,7 @@ impl<'a> World<'a> {
             nodes,
             clients: Vec::new(),
             processes: Vec::new(),
-            check: Check::new(!options.paper),
+            check: Check::new(options.paper),
             violation: None,
             waits: Vec::new(),
             tracer,
@@ -680,6 +684,15 @@ impl<'a> World<'a> {
     /// Decides what a holder does with the rest of its lease.
     fn plan(&mut self, index: usize, lease: u64, end: Instant) {
         let options = self.options;
+        if options.use_ms > 0 {
+            let event = Event::Plan {
+                process: self.clients[index].process,
+                lease,
+                plan: Plan::Release,
+            };
+            self.queue.push_in(options.use_ms * 1_000_000, event);
+            return;
+        }
         let draw = self.rng.unit();
         let plan = if draw < options.crash {
             Plan::Crash

@@ -137,6 +137,8 @@ options! {
     same_client: bool = false,
     /// How long a message takes.
     latency: Latency = Latency::Uniform(1_000_000, 10_000_000),
+    /// The share of connections that are eight times as slow.
+    slow: f64 = 0.0,
     /// The share of messages that are lost, with all that follows on the connection.
     loss: f64 = 0.0,
     /// Whether messages of one connection overtake each other, and are lost alone.

@@ -79,6 +79,7 @@ fn draw(options: &mut Options, rng: &mut Prng) {
             },
         ],
     );
+    options.slow = one(rng, &[0.0, 0.0, 0.2, 0.4]);
     options.loss = one(rng, &[0.0, 0.0, 0.02, 0.1]);
     options.raw = rng.chance(0.3);
     options.crash = one(rng, &[0.0, 0.08, 0.08, 0.3]);
@@ -97,9 +98,17 @@ fn bias(options: &mut Options, plant: Plant, free: bool, rng: &mut Prng) {
     options.clients = options.clients.max(4);
     options.ops = options.ops.max(4);
     match plant {
-        Plant::SmallQuorum if free => {
-            (options.nodes, options.timed) = (6, true);
+        Plant::SmallQuorum => {
+            if free {
+                (options.nodes, options.timed) = (6, true);
+            }
             duel(options, rng);
+            apart(options, rng);
+        }
+        Plant::NoProposerInSort => {
+            duel(options, rng);
+            apart(options, rng);
+            options.crash = 0.3;
         }
         Plant::GetAtEqualRank => {
             options.same_client = true;
@@ -123,6 +132,17 @@ fn bias(options: &mut Options, plant: Plant, free: bool, rng: &mut Prng) {
         }
         _ => duel(options, rng),
     }
+}
+
+/// Some nodes are far from some clients: each hears from a quorum of its own.
+fn apart(options: &mut Options, rng: &mut Prng) {
+    options.latency = Latency::Uniform(0, 12_000_000);
+    options.slow = one(rng, &[0.2, 0.35]);
+    options.delay_ms = 20;
+    options.order_ms = 400;
+    options.loss = 0.0;
+    options.kill = 0.0;
+    options.ops = 6;
 }
 
 /// Clients get in each other's way all the time, and liars back whoever loses.

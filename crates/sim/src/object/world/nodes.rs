@@ -68,8 +68,9 @@ impl World<'_> {
         disk.done = 0;
         disk.writing = 0;
         let start = match &disk.durable {
-            Some(stored) => KeeperStart::Kept(Box::new(stored.clone())),
-            None => KeeperStart::Fresh,
+            Some(stored) if stored.open => KeeperStart::Kept(Box::new(stored.clone())),
+            // It died before it could promise anything, and is begun anew.
+            _ => KeeperStart::Fresh,
         };
         let mut out = EffectsOf::<Keeper>::new();
         let keeper = Keeper::new(config, start, now, &mut out);

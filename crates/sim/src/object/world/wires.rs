@@ -11,6 +11,9 @@ use conclave_protocol::lock::Who;
 use super::{Event, World};
 use crate::fact::True;
 
+/// How many times longer the messages of a slow connection take.
+const SLOW: u64 = 8;
+
 /// How long a client waits before it connects again.
 const RECONNECT: u64 = 3_000_000;
 
@@ -24,6 +27,8 @@ pub(super) struct Pipe {
     down_at: u64,
     /// Whether nothing more gets through.
     cut: bool,
+    /// How many times longer its messages take.
+    slow: u64,
 }
 
 impl World<'_> {
@@ -46,6 +51,13 @@ impl World<'_> {
         drawn.min(self.options.delay_ms * 900_000)
     }
 
+    /// When a message that is sent now arrives.
+    fn arrival(&mut self, client: usize, node: usize) -> u64 {
+        let slow = self.pipe(client, node).slow;
+        let times = if self.faulty { slow.max(1) } else { 1 };
+        self.queue.now().0 + self.latency() * times
+    }
+
     fn is_lost(&mut self) -> bool {
         self.faulty && self.options.loss > 0.0 && self.rng.chance(self.options.loss)
     }
@@ -59,7 +71,7 @@ impl World<'_> {
     /// A client sends something to a node.
     pub(super) fn up(&mut self, client: usize, node: usize, ask: Ask) {
         let lost = self.is_lost();
-        let at = self.queue.now().0 + self.latency();
+        let at = self.arrival(client, node);
         let raw = self.options.raw && self.faulty;
         let pipe = self.pipe(client, node);
         if pipe.link == 0 || pipe.cut {
@@ -112,7 +124,7 @@ impl World<'_> {
             return;
         };
         let lost = self.is_lost();
-        let at = self.queue.now().0 + self.latency();
+        let at = self.arrival(client, node);
         let raw = self.options.raw && self.faulty;
         let pipe = self.pipe(client, node);
         if pipe.link != link.0 || pipe.cut {
@@ -208,12 +220,14 @@ impl World<'_> {
         }
         self.links += 1;
         let link = self.links;
+        let slow = self.options.slow > 0.0 && self.rng.chance(self.options.slow);
         let pipe = self.pipe(client, node);
         if pipe.link != 0 {
             return;
         }
         *pipe = Pipe {
             link,
+            slow: if slow { SLOW } else { 1 },
             ..Pipe::default()
         };
         let link = LinkId(link);

@@ -1,0 +1,104 @@
+//! Planted bugs of all protocols under one roof.
+
+use conclave_protocol::lease::plant::Plant as LeasePlant;
+use conclave_protocol::lock::{Plant, Protocol};
+use conclave_sim::fuzz::{FuzzReport, Sweep, run_caught};
+use conclave_sim::{Fuzz, Options};
+
+use super::Machines;
+use super::lease::Leases;
+use crate::cli::Failure;
+
+/// A planted bug of any protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Planted {
+    Lock(Plant),
+    Lease(LeasePlant),
+}
+
+impl Planted {
+    /// All of them.
+    pub(crate) fn all() -> Vec<Self> {
+        let locks = Plant::ALL.iter().copied().map(Self::Lock);
+        let leases = LeasePlant::ALL.iter().copied().map(Self::Lease);
+        locks.chain(leases).collect()
+    }
+
+    /// The one of this name.
+    pub(crate) fn named(name: &str) -> Result<Self, Failure> {
+        let mut all = Self::all().into_iter();
+        all.find(|plant| plant.name() == name).ok_or_else(|| {
+            Failure::Input(format!(
+                "there is no planted bug '{name}': 'conclave sim plants' lists them"
+            ))
+        })
+    }
+
+    /// The one of this name, which must show in the protocol.
+    pub(crate) fn named_in(name: &str, machines: Machines) -> Result<Self, Failure> {
+        let plant = Self::named(name)?;
+        if plant.protocol() == machines.name() {
+            return Ok(plant);
+        }
+        Err(Failure::Input(format!(
+            "'{name}' is a bug of {0}: use --protocol {0}",
+            plant.protocol()
+        )))
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lock(plant) => plant.name(),
+            Self::Lease(plant) => plant.name(),
+        }
+    }
+
+    pub(crate) fn protocol(self) -> &'static str {
+        match self {
+            Self::Lock(plant) => plant.protocol(),
+            Self::Lease(_) => "lease",
+        }
+    }
+
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::Lock(plant) => plant.what(),
+            Self::Lease(plant) => plant.what(),
+        }
+    }
+
+    /// Looks for it with the seeds.
+    pub(crate) fn hunt(self, seeds: Sweep, progress: &(dyn Fn(u64) + Sync)) -> FuzzReport {
+        match self {
+            Self::Lock(plant) => {
+                let protocol = if plant.protocol() == "lock" {
+                    Protocol::Parallel
+                } else {
+                    Protocol::Serial
+                };
+                let what = Fuzz {
+                    protocol,
+                    seeds: seeds.seeds,
+                    plant: Some(plant),
+                    threads: seeds.threads,
+                    stop_at_first: seeds.stop_at_first,
+                };
+                conclave_sim::fuzz(&what, progress)
+            }
+            Self::Lease(plant) => Leases::planted(plant).fuzz(&seeds, progress),
+        }
+    }
+
+    /// What the world of a finding breaks without the bug: nothing, or it has proved nothing.
+    pub(crate) fn control(self, replay: &str) -> Option<&'static str> {
+        let outcome = match self {
+            Self::Lock(_) => {
+                let mut options: Options = replay.parse().ok()?;
+                options.plant = None;
+                run_caught(&options)
+            }
+            Self::Lease(_) => super::lease::without_plant(replay)?,
+        };
+        outcome.violation.map(|broken| broken.property)
+    }
+}
