@@ -25,9 +25,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use conclave_client::Security;
-use conclave_client::secure::Secret;
 use conclave_node::access::AccessFile;
-use conclave_protocol::id::NodeId;
 use conclave_wire::Cluster;
 use conclave_wire::handle::Key;
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
