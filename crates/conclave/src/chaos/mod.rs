@@ -6,6 +6,7 @@ mod all;
 mod client;
 mod faults;
 mod fence;
+mod objects;
 mod proxy;
 mod report;
 
@@ -46,6 +47,13 @@ pub(crate) enum Command {
   conclave chaos all
   conclave chaos all --seconds 300 --seed 7 --keep /tmp/chaos --json")]
     All(All),
+    /// Clients of counters, maps and registers while nodes are killed, stopped, robbed of their
+    /// disks and lie; what they saw must have one order
+    #[command(after_help = "Examples:
+  conclave chaos objects
+  conclave chaos objects --nodes 7 --byzantine 1 --liar 3=mix --seconds 60 --seed 7
+  conclave chaos objects --faults kill,power --json")]
+    Objects(Box<objects::Objects>),
     /// One node that lies about leases and objects; only in a cluster on this machine
     #[command(after_help = "Examples:
   conclave chaos node --lie forge --config node3.toml")]
@@ -67,6 +75,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => run.run(),
         Command::All(all) => all.run(),
+        Command::Objects(objects) => objects.run(),
         Command::Node(node) => node.serve.run_as(Some(node.lie)),
     }
 }

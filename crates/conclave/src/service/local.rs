@@ -175,6 +175,15 @@ impl Local {
 
     /// Starts a node that does not run.
     pub(crate) fn spawn(&mut self, id: u32) -> Result<(), Failure> {
+        self.spawn_with(id, &["--init"])
+    }
+
+    /// Starts a node whose data directory was removed: to it that is a lost disk.
+    pub(crate) fn spawn_after_loss(&mut self, id: u32) -> Result<(), Failure> {
+        self.spawn_with(id, &[])
+    }
+
+    fn spawn_with(&mut self, id: u32, more: &[&str]) -> Result<(), Failure> {
         let log = File::options()
             .create(true)
             .append(true)
@@ -182,7 +191,7 @@ impl Local {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .args(self.layout.serve_args(id))
-            .arg("--init")
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);

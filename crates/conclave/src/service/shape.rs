@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use conclave_node::keeper::liar::Mode;
+use conclave_wire::Span;
 use conclave_wire::cluster::{ChoiceText, PolicyText, ProtocolText, RestartText};
 use conclave_wire::faults::{FaultsText, ObjectsText};
 
@@ -46,6 +47,9 @@ pub(crate) struct Shape {
     /// off keeps no objects and needs 3B+1
     #[arg(long, value_name = "HOW", value_parser = ordering)]
     pub(crate) ordering: Option<ObjectsText>,
+    /// The longest lease; 60s without it
+    #[arg(long, value_name = "SPAN", hide = true)]
+    pub(crate) span_max: Option<Span>,
     #[arg(long, value_name = "ID=MODE", value_parser = liar)]
     #[arg(
         help = "A node that lies about leases and objects, to see what that does; may be \
@@ -79,6 +83,7 @@ impl Shape {
         FaultsText {
             byzantine: self.byzantine,
             objects: self.ordering,
+            span_max: self.span_max,
             ..FaultsText::default()
         }
     }

@@ -16,6 +16,7 @@ use crate::cli::Failure;
 mod bench;
 mod demo;
 mod faulty;
+mod figures;
 mod fuzz;
 mod lease;
 mod object;
@@ -58,6 +59,9 @@ pub(crate) enum Command {
     /// Put small clusters through faults and tell what held; exit 1 if a property breaks
     #[command(after_help = "Example:\n  conclave sim demo --worlds 300")]
     Demo(demo::Demo),
+    /// Simulate what a figure needs, and write it as CSV and as a picture
+    #[command(after_help = "Example:\n  conclave sim figures backoff --out figures --quick")]
+    Figures(figures::Figures),
     /// Measure what an operation on an object costs, by our rules and by those first published
     #[command(after_help = "Example:\n  conclave sim objects --clients 1,8,64 --runs 20")]
     Objects(object::Costs),
@@ -74,6 +78,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Plants(plants) => plants.run(),
         Command::Replay(replay) => replay.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Figures(figures) => figures.run(),
         Command::Objects(costs) => costs.run(),
         Command::Bench(bench) => bench.run(),
     }

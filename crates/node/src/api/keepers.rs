@@ -13,7 +13,8 @@ use axum::http::StatusCode;
 use conclave_client::keeper::Keeper;
 use conclave_client::{LeaseError, LeaseGuard, ObjectError, Trouble, clock};
 use conclave_protocol::Instant;
-use conclave_protocol::id::Name;
+use conclave_protocol::fault::Lie;
+use conclave_protocol::id::{Name, NodeId};
 use conclave_protocol::lease::LeaseRefusal;
 use conclave_protocol::lock::Refusal;
 use conclave_protocol::object::{KindError, ObjectRefusal};
@@ -80,6 +81,19 @@ fn failure(status: StatusCode, code: &'static str, message: impl Into<String>) -
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keepers {
+    /// Which nodes the clients of all callers saw to lie, how, and how often.
+    pub(crate) fn lies(&self) -> BTreeMap<(NodeId, Lie), u64> {
+        let mut totals = BTreeMap::new();
+        for kept in locked(&self.callers).values() {
+            for (node, lie, count) in kept.keeper.lies() {
+                *totals.entry((node, lie)).or_default() += count;
+            }
+        }
+        totals
+    }
 }
 
 impl App {

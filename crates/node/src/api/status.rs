@@ -145,6 +145,7 @@ impl App {
 
     fn keeper_status(&self) -> KeeperStatus {
         let keeper = &self.meters.keeper;
+        keeper.seen_by_clients(&self.keepers.lies());
         let count = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
         let suspects = keeper.suspects().into_iter();
         KeeperStatus {
@@ -258,6 +259,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let breaks = app.driver.counters().closed;
     let breaks = i64::try_from(breaks).unwrap_or(i64::MAX);
     app.meters.gateway_breaks.set(breaks);
+    app.meters.keeper.seen_by_clients(&app.keepers.lies());
     let text = app.meters.text();
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let mut response = text.into_response();

@@ -165,7 +165,14 @@ async fn greet(
         process: dial.process,
         digest: dial.cluster.digest(),
         facts: dial.cluster.facts(),
-        credential: dial.credential.clone(),
+        credential: match dial.role {
+            As::Node => dial.credential.clone(),
+            // Each node gets its own token: one that lies cannot use it at the others.
+            As::Client => {
+                let token = dial.security.bearer_for(node);
+                token.and_then(|token| Credential::new(token.reveal().as_bytes()))
+            }
+        },
         service: Service::Keeper,
     };
     let mut bytes = Vec::new();

@@ -7,6 +7,7 @@
 pub mod liar;
 mod links;
 mod others;
+mod suspect;
 mod thread;
 
 use std::fmt;

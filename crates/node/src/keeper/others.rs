@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_protocol::fault::Faults;
+use conclave_protocol::fault::{Faults, Lie};
 use conclave_protocol::id::{ClientId, Key, Name, NodeId};
 use conclave_protocol::keeper::client::{ClientEvent, ClientInput, Command};
 use conclave_protocol::keeper::diffusion::{Diffusion, DiffusionEvent, DiffusionInput};
@@ -16,6 +16,7 @@ use conclave_protocol::{Effects, Envelope, Instant, Machine, Now};
 use tokio::sync::mpsc;
 
 use super::links::{As, Dial, Event, Links};
+use super::suspect::Suspects;
 use super::{Configs, Inbox, Said};
 use crate::meters::Meters;
 use crate::shard::Clock;
@@ -60,6 +61,7 @@ pub(super) fn spawn(parts: Parts) -> std::io::Result<mpsc::UnboundedSender<Notic
 struct Others {
     parts: Parts,
     diffusion: Option<Diffusion>,
+    suspects: Suspects,
     back: Option<Back>,
     /// Connections on which this node looks; none while nothing has to be looked at.
     look: Option<Links>,
@@ -86,6 +88,7 @@ impl Others {
             diffusion: objects
                 .filter(|_| !alone)
                 .map(|objects| Diffusion::new(objects, seed)),
+            suspects: Suspects::default(),
             back: None,
             look: None,
             parts,
@@ -122,10 +125,7 @@ impl Others {
             As::Client => {
                 let rejoin = dialling.rejoin.clone();
                 let security = rejoin.unwrap_or_else(|| dialling.security.clone());
-                let bearer = security.bearer().map(|bearer| bearer.reveal().to_owned());
-                let shown = bearer
-                    .and_then(|bearer| conclave_wire::greeting::Credential::new(bearer.as_bytes()));
-                (security, shown)
+                (security, None)
             }
         };
         Dial {
@@ -155,7 +155,11 @@ impl Others {
 
     fn noticed(&mut self, notice: Notice) {
         match notice {
-            Notice::Own(object, stamp) => self.diffuse(DiffusionInput::Own(object, stamp)),
+            Notice::Own(object, stamp) => {
+                let lies = self.suspects.own(self.now(), object.clone(), stamp);
+                self.count(lies);
+                self.diffuse(DiffusionInput::Own(object, stamp));
+            }
             Notice::NotAdopted(object, stamp) => {
                 self.diffuse(DiffusionInput::NotAdopted(object, stamp));
             }
@@ -193,14 +197,18 @@ impl Others {
     fn told(&mut self, event: Event) {
         match event {
             Event::Opened(As::Node, node) => {
+                self.suspects.opened(self.now(), node);
                 self.rejoin(RejoinInput::Opened(node));
                 self.diffuse(DiffusionInput::Opened(node));
             }
             Event::Closed(As::Node, node) => {
+                self.suspects.closed(node);
                 self.rejoin(RejoinInput::Closed(node));
                 self.diffuse(DiffusionInput::Closed(node));
             }
             Event::Heard(As::Node, node, answer) => {
+                let lies = self.suspects.heard(self.now(), node, &answer);
+                self.count(lies);
                 self.rejoin(RejoinInput::Heard(node, answer.clone()));
                 self.diffuse(DiffusionInput::Heard(node, answer));
             }
@@ -210,7 +218,17 @@ impl Others {
         }
     }
 
+    fn count(&self, lies: Vec<(NodeId, Lie)>) {
+        for (node, lie) in lies {
+            self.parts.meters.keeper.lied(node, lie, 1);
+        }
+    }
+
     fn wake_if_due(&mut self) {
+        if self.diffusion.is_some() {
+            let silent = self.suspects.silent(self.now());
+            self.count(silent);
+        }
         let now = self.now().mono;
         let due = |wake: Option<conclave_protocol::Wake>| wake.is_some_and(|wake| wake.at <= now);
         if due(self.diffusion.as_ref().and_then(Machine::next_wake)) {
@@ -308,14 +326,19 @@ impl Others {
         let mut done = Vec::new();
         for event in out.events {
             match event {
-                ClientEvent::Refreshed { key, state, rank } => {
+                ClientEvent::Refreshed {
+                    key,
+                    state,
+                    rank,
+                    proof,
+                } => {
                     let Some(object) = back.orders.remove(&key) else {
                         continue;
                     };
                     let restored = KeeperInput::Restored {
                         object: object.clone(),
                         rank,
-                        proof: None,
+                        proof,
                         state,
                     };
                     self.parts.inbox.put(Said::Input(restored), 0);
@@ -327,7 +350,7 @@ impl Others {
                         done.push(RejoinInput::Failed(object));
                     }
                 }
-                ClientEvent::Lied { node, lie } => self.parts.meters.keeper.lied(node, lie),
+                ClientEvent::Lied { node, lie } => self.parts.meters.keeper.lied(node, lie, 1),
                 _ => {}
             }
         }

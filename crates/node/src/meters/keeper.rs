@@ -44,6 +44,8 @@ pub struct KeeperMeters {
     answers: Family<Kind, Counter>,
     lies: Family<Suspect, Counter>,
     suspects: Mutex<BTreeMap<(NodeId, Lie), u64>>,
+    /// What clients of the gateway were last seen to have counted.
+    known: Mutex<BTreeMap<(NodeId, Lie), u64>>,
 }
 
 impl KeeperMeters {
@@ -70,6 +72,7 @@ impl KeeperMeters {
                 "How often a node differed from what enough others said",
             ),
             suspects: Mutex::new(BTreeMap::new()),
+            known: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -91,15 +94,27 @@ impl KeeperMeters {
         self.records.inc_by(records as u64);
     }
 
-    /// Counts that a node differed from what enough others said.
-    pub fn lied(&self, node: NodeId, lie: Lie) {
+    /// Counts that a node differed so many times from what enough others said.
+    pub fn lied(&self, node: NodeId, lie: Lie, times: u64) {
         let suspect = Suspect {
             node: node.0 + 1,
             kind: lie.name(),
         };
-        self.lies.get_or_create(&suspect).inc();
+        self.lies.get_or_create(&suspect).inc_by(times);
         let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
-        *suspects.entry((node, lie)).or_default() += 1;
+        *suspects.entry((node, lie)).or_default() += times;
+    }
+
+    /// Counts what the clients of this node's gateway have seen so far, all together.
+    pub fn seen_by_clients(&self, totals: &BTreeMap<(NodeId, Lie), u64>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, total) in totals {
+            let before = known.insert(*key, *total).unwrap_or(0);
+            let more = total.saturating_sub(before);
+            if more > 0 {
+                self.lied(key.0, key.1, more);
+            }
+        }
     }
 
     /// Who differed from what enough others said, how, and how often.

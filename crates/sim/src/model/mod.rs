@@ -10,11 +10,13 @@
 //! is visited once. Two states are the same if no step could ever tell them apart: see
 //! [`conclave_protocol::lock::Canon`].
 
+mod object;
 mod options;
 mod properties;
 mod search;
 mod space;
 mod state;
 
+pub use object::{ObjectModel, check_object};
 pub use options::{ModelError, ModelOptions, ModelProgress, ModelReport, ModelViolation};
 pub use search::check;

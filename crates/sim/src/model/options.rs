@@ -155,6 +155,12 @@ pub enum ModelError {
     /// There are no requesters, or too many.
     #[error("a model has 1 to {} requesters", ModelOptions::REQUESTERS_MAX)]
     Requesters,
+    /// There are too few nodes for so many liars.
+    #[error(transparent)]
+    Faults(#[from] conclave_protocol::fault::FaultError),
+    /// There are too many nodes, liars or attempts.
+    #[error("a model of objects has at most 7 nodes, 1 liar and 1 to 4 attempts")]
+    Object,
     /// There are too many nodes.
     #[error("a model has at most {} nodes", ModelOptions::NODES_MAX)]
     Nodes,

@@ -9,7 +9,7 @@ use crate::object::plant::Plant;
 use crate::object::state::Stamp;
 
 /// The answers to a get, by node.
-pub(super) type Views = BTreeMap<NodeId, Box<View>>;
+pub type Views = BTreeMap<NodeId, Box<View>>;
 
 /// What is true of an object, as far as the answers show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,37 @@ pub(super) struct Judged {
     pub(super) proposed: Option<Stamp>,
     /// The latest version that a quorum is known to have committed.
     pub(super) completed: u64,
+}
+
+/// What a client must do after a get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Propose and commit this state, which another client left unfinished or may have.
+    Finish(Stamp),
+    /// Build the next state upon this one, which a quorum has committed.
+    Build(Stamp),
+    /// Nothing: this cannot be while at most b nodes lie and none has forgotten anything.
+    Impossible,
+}
+
+impl Judged {
+    pub(super) fn verdict(&self) -> Verdict {
+        let later = |stamp: &Stamp| stamp.version > self.completed;
+        let unfinished = self.committed.filter(later);
+        if let Some(stamp) = unfinished.or(self.proposed.filter(later)) {
+            return Verdict::Finish(stamp);
+        }
+        match self.committed {
+            Some(stamp) if stamp.version == self.completed => Verdict::Build(stamp),
+            _ => Verdict::Impossible,
+        }
+    }
+}
+
+/// What a client must do that has these answers of a quorum and knows that `completed` was
+/// committed at a quorum.
+pub fn verdict(views: &Views, completed: u64, config: &ObjectConfig) -> Verdict {
+    judge(views, completed, config).verdict()
 }
 
 /// Judges answers, knowing that `completed` was committed at a quorum.

@@ -34,6 +34,7 @@ use crate::keeper::Ask;
 use crate::keeper::client::{ClientEffects, ClientEvent, Failure};
 use crate::lease::{Backoff, Contender, LeaseAsk, LeaseKey, LeaseReply, Space, Standing, Terms};
 use crate::time::{Instant, Now, Wake};
+pub use judge::{Verdict, Views, verdict};
 use known::Known;
 use peek::{Reading, Watching};
 use round::Stage;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::judge::{self, Judged, Views};
+use super::judge::{self, Judged, Verdict, Views};
 use super::known::{Got, Incoming, page_after};
 use super::{ABORTS_MAX, Orderer, Refresh, fail, lied, run};
 use crate::fault::{Aborts, Lie};
@@ -235,13 +235,10 @@ impl Orderer {
         let judged = judge::judge(&attempt.views, self.completed, &self.config);
         self.completed = judged.completed;
         self.look_for_lies(&attempt.views, &judged, out);
-        let version = |stamp: Option<Stamp>| stamp.map_or(0, |stamp| stamp.version);
-        let goal = match (judged.committed, judged.proposed) {
-            (Some(stamp), _) if version(Some(stamp)) > judged.completed => Goal::Finish(stamp),
-            (_, Some(stamp)) if version(Some(stamp)) > judged.completed => Goal::Finish(stamp),
-            (Some(stamp), _) if stamp.version == judged.completed => Goal::Build(stamp),
-            _ => {
-                // Cannot be while at most b nodes lie and none has forgotten anything.
+        let goal = match judged.verdict() {
+            Verdict::Finish(stamp) => Goal::Finish(stamp),
+            Verdict::Build(stamp) => Goal::Build(stamp),
+            Verdict::Impossible => {
                 self.counters.alarms += 1;
                 self.stage = Stage::Getting(attempt);
                 self.abort(now, Cause::Late, out);
