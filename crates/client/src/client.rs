@@ -128,7 +128,8 @@ impl Client {
     /// A handle of an object, which is made by the first operation that changes it:
     ///
     /// ```no_run
-    /// # async fn example(client: conclave_client::Client) -> Result<(), conclave_client::ObjectError> {
+    /// # use conclave_client::{Client, ObjectError};
+    /// # async fn example(client: Client) -> Result<(), ObjectError> {
     /// use conclave_client::{Counter, Map};
     ///
     /// let visits = client.object::<Counter>("visits").incr().await?;

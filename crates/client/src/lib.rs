@@ -57,6 +57,11 @@ pub use barrier::{Barrier, BarrierError};
 pub use client::{Builder, Client, default_owner};
 pub use conclave_protocol::id::{Name, NodeId, Token};
 pub use conclave_protocol::lock::{Group, Holder, LockState, Mode, NodeHealth, Refusal};
+/// What kinds of objects are made of.
+pub use conclave_protocol::object::kinds::{
+    Bytes, Cells, Code, Entry, Model, Reader, When, Writer,
+};
+pub use conclave_protocol::object::{Cell, Context, Draft, KindError, Span, Value};
 pub use conclave_wire::Cluster;
 pub use elect::{Election, Leader, LeaderView, Leading, Observer};
 pub use error::{AcquireError, ConnectError, LostError};

@@ -2,7 +2,11 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use conclave_protocol::lock::Protocol;
-use conclave_sim::model::{ModelError, ModelOptions, ModelReport, ModelViolation, check};
+use conclave_protocol::object;
+use conclave_sim::model::{
+    ModelError, ModelOptions, ModelProgress, ModelReport, ModelViolation, ObjectModel, check,
+    check_object,
+};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
@@ -21,12 +25,79 @@ pub(crate) enum Command {
         conclave check lock --protocol serial --system 'expr(1*3 + 2*3)' --requesters 2"
     )]
     Lock(Lock),
+    /// Visit every state that attempts to change one object can reach, at nodes of which one may
+    /// lie; exit 1 with the shortest way to a broken property
+    #[command(
+        after_help = "Examples:\n  conclave check object --nodes 3 --attempts 3\n  \
+        conclave check object --nodes 5 --byzantine 1 --attempts 2\n  \
+        conclave check object --plant propose-unranked\n  \
+        conclave check object --nodes 5 --byzantine 1 --plant less-support"
+    )]
+    Object(Object),
 }
 
 /// Runs one command.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Lock(lock) => lock.run(),
+        Command::Object(object) => object.run(),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Object {
+    /// How many nodes there are
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=7))]
+    nodes: u16,
+    /// How many of them lie
+    #[arg(long, value_name = "B", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=1))]
+    byzantine: u16,
+    /// How many attempts to change the object, each with a larger rank than the one before
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4))]
+    attempts: u16,
+    /// How many times honest nodes restart, in all; one if the bug needs it
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=4))]
+    restarts: Option<u8>,
+    /// Give up after so many states
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    states_max: u64,
+    /// Plant this bug; see 'conclave sim plants'
+    #[arg(long, value_name = "NAME")]
+    plant: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Object {
+    fn run(&self) -> Result<(), Failure> {
+        let named = |name: &String| {
+            object::Plant::named(name).ok_or_else(|| {
+                Failure::Input(format!(
+                    "objects have no planted bug '{name}': 'conclave sim plants' lists them"
+                ))
+            })
+        };
+        let plant = self.plant.as_ref().map(named).transpose()?;
+        let forgets = plant == Some(object::Plant::ForgetRank);
+        let options = ObjectModel {
+            nodes: usize::from(self.nodes),
+            liars: usize::from(self.byzantine),
+            attempts: usize::from(self.attempts),
+            restarts: self.restarts.unwrap_or(u8::from(forgets)),
+            states_max: usize::try_from(self.states_max).unwrap_or(usize::MAX),
+            plant,
+        };
+        let progress = (!self.json).then(|| Progress::new("exploring"));
+        let mut tell = |step| show(step, progress.as_ref());
+        let report = check_object(&options, &mut tell).map_err(Failure::input)?;
+        drop(progress);
+        finish(&report, self.json)
     }
 }
 
@@ -132,16 +203,7 @@ impl Lock {
             report.violations.extend(found.violations);
         }
         drop(progress);
-        if self.json {
-            output::json(&as_json(&report))?;
-        } else {
-            print(&report)?;
-        }
-        if report.violations.is_empty() {
-            Ok(())
-        } else {
-            Err(Failure::Violation)
-        }
+        finish(&report, self.json)
     }
 
     fn options(&self) -> Result<ModelOptions, Failure> {
@@ -170,14 +232,30 @@ impl Lock {
 }
 
 fn explore(options: &ModelOptions, progress: Option<&Progress>) -> Result<ModelReport, ModelError> {
-    check(options, &mut |step| {
-        if let Some(progress) = progress {
-            let states = thousands(step.states as u64);
-            progress.say(&format!("{states} states, depth {}", step.depth));
-            let seen = step.states.saturating_sub(step.frontier);
-            progress.set(seen as u64, step.states as u64);
-        }
-    })
+    check(options, &mut |step| show(step, progress))
+}
+
+fn show(step: ModelProgress, progress: Option<&Progress>) {
+    if let Some(progress) = progress {
+        let states = thousands(step.states as u64);
+        progress.say(&format!("{states} states, depth {}", step.depth));
+        let seen = step.states.saturating_sub(step.frontier);
+        progress.set(seen as u64, step.states as u64);
+    }
+}
+
+/// Prints what was found; a violation is a failure.
+fn finish(report: &ModelReport, json: bool) -> Result<(), Failure> {
+    if json {
+        output::json(&as_json(report))?;
+    } else {
+        print(report)?;
+    }
+    if report.violations.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Violation)
+    }
 }
 
 fn as_json(report: &ModelReport) -> Value {

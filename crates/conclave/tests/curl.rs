@@ -50,6 +50,10 @@ fn the_example_works_as_it_stands() {
     let variables = [("NODE", cluster.nodes[0].api.as_str())];
     let (code, out, err) = run(&script, cluster.home.path(), &variables);
     assert_eq!(code, 0, "{out}\n{err}");
+    let script = blocks(&page(), "keeper");
+    assert!(script.lines().count() > 10, "the blocks are found");
+    let (code, out, err) = run(&script, cluster.home.path(), &variables);
+    assert_eq!(code, 0, "{out}\n{err}");
 }
 
 #[test]

@@ -500,3 +500,70 @@ fn raises_are_rare() {
     assert!(all > 500.0, "{all}");
     assert!(raised <= 0.1 * all, "{raised} of {all}");
 }
+
+#[test]
+fn leases_hold_with_liars_and_break_as_published() {
+    let lease = ["sim", "fuzz", "--protocol", "lease"];
+    let sized = |nodes: &'static str, liars: &'static str, seeds: &'static str| {
+        let more = ["--nodes", nodes, "--byzantine", liars, "--seeds", seeds];
+        [&lease[..], &more[..]].concat()
+    };
+    let report = json(&sized("7", "1", "1..10"), 0);
+    assert_eq!(report["runs"], 10);
+    assert!(number(&report["grants"]) > 20.0);
+    let told = ends(&sized("4", "1", "3"), 0);
+    assert!(told.contains("leases"), "{told}");
+    assert!(refused(&sized("3", "1", "1")).contains("at least 4 nodes"));
+    let paper = [&sized("5", "1", "1")[..], &["--rules", "paper"]].concat();
+    assert!(refused(&paper).contains("at least 6 nodes"));
+    assert!(refused(&["sim", "fuzz", "--rules", "paper"]).contains("--protocol lease"));
+    let wrong = [&lease[..], &["--plant", "yield-inside"]].concat();
+    assert!(refused(&wrong).contains("--protocol lock"));
+    let literal = [&lease[..], &["--rules", "paper", "--seeds", "1..200"]].concat();
+    let report = json(&literal, 1);
+    let findings = report["violations"].as_array().unwrap();
+    for property in ["overlap (delayed list)", "overlap (late answer)"] {
+        let found = findings
+            .iter()
+            .find(|finding| finding["property"] == property);
+        let finding = found.unwrap_or_else(|| panic!("no {property}"));
+        let again = json(&["sim", "replay", text(&finding["replay"]), "--quiet"], 1);
+        assert_eq!(again["violation"]["what"], finding["what"]);
+    }
+}
+
+#[test]
+fn a_bug_planted_in_leases_is_found_by_name() {
+    let fuzz = ["sim", "fuzz", "--protocol", "lease", "--plant"];
+    let report = json(&[&fuzz[..], &["lease-small-free"]].concat(), 1);
+    let finding = &report["violations"][0];
+    assert_eq!(finding["property"], "overlap");
+    let trace = ends(&["sim", "replay", text(&finding["replay"])], 1);
+    assert!(trace.contains("VIOLATION of overlap"), "{trace}");
+    let found = json(
+        &[
+            "sim",
+            "plants",
+            "--find",
+            "1..40",
+            "--only",
+            "lease-bare-span",
+        ],
+        0,
+    );
+    assert_eq!(found["plants"][0]["found"], true);
+    assert_eq!(found["plants"][0]["without"], Value::Null);
+}
+
+#[test]
+fn the_figure_of_backoff_is_written() {
+    let place = directory();
+    let out = place.path().join("figures");
+    let figures = ["sim", "figures", "backoff", "--quick", "--out"];
+    let told = json(&[&figures[..], &[out.to_str().unwrap()]].concat(), 0);
+    let bursts = told["bursts"].as_array().unwrap();
+    assert!(bursts.iter().any(|burst| burst["clients"] == 64));
+    for name in ["backoff.csv", "backoff.svg", "backoff.png", "load.csv"] {
+        assert!(out.join(name).metadata().unwrap().len() > 500, "{name}");
+    }
+}

@@ -20,6 +20,10 @@ use crate::driver::timer::Timer;
 /// The most bytes that wait for a node that does not read.
 const OUT_MAX: usize = 32 << 20;
 
+/// How long what was proposed may take to be finished when the driver closes: others would wait
+/// for the lease under which it is ordered.
+const DRAIN: Duration = Duration::from_secs(1);
+
 /// The most kinds of trouble per node that are told in the log.
 const LIES_TOLD: u64 = 3;
 
@@ -44,7 +48,9 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Running,
-    /// Nothing new is begun; what was said is still being written.
+    /// Nothing new is begun; what was proposed is still being finished, for a while.
+    Draining,
+    /// What was said is still being written.
     Closing,
 }
 
@@ -124,6 +130,8 @@ pub(super) struct Core {
     pub(super) task: Option<Waker>,
     pub(super) wake_task: bool,
     pub(super) stage: Stage,
+    /// When what is not finished is given up.
+    drained: Instant,
     pub(super) counters: Counters,
     pub(super) unauthenticated: bool,
     /// So many nodes must take us in.
@@ -149,6 +157,7 @@ impl Core {
             task: None,
             wake_task: false,
             stage: Stage::Running,
+            drained: Instant::FAR,
             counters: Counters::default(),
             unauthenticated: false,
             needed,
@@ -202,6 +211,9 @@ impl Core {
     /// Does what is due by the clock: the machine's timers, and renewals.
     pub(super) fn wake_due(&mut self) {
         let now = clock::now().mono;
+        if self.stage == Stage::Draining && self.drained <= now {
+            self.shut();
+        }
         if self.machine.next_wake().is_some_and(|wake| wake.at <= now) {
             self.raw_step(ClientInput::Wake);
         }
@@ -235,6 +247,9 @@ impl Core {
             self.tell(event, now.mono);
         }
         self.out = out;
+        if self.stage == Stage::Draining && self.machine.is_idle() {
+            self.shut();
+        }
     }
 
     fn send(&mut self, node: NodeId, ask: &Ask) {
@@ -415,7 +430,7 @@ impl Core {
         let machine = self.machine.next_wake().map(|wake| wake.at);
         let keeps = self.jobs.values().filter_map(|job| Some(job.keep?.1));
         let next = machine.into_iter().chain(keeps).min();
-        let next = next.unwrap_or(Instant::FAR);
+        let next = next.unwrap_or(Instant::FAR).min(self.drained);
         if next != self.armed {
             self.armed = next;
             self.wake_task |= self.timer.arm(next);
@@ -438,11 +453,22 @@ impl Core {
         for key in keys {
             self.step(ClientInput::End(key));
         }
-        self.stage = Stage::Closing;
+        self.stage = Stage::Draining;
+        self.drained = clock::now().mono + DRAIN;
         for job in self.jobs.values_mut() {
             job.over = true;
         }
         self.wake_all();
+        if self.machine.is_idle() || self.reachable() == 0 {
+            self.shut();
+        }
+        self.ring();
+    }
+
+    /// The connections close once everything is written.
+    pub(super) fn shut(&mut self) {
+        self.stage = Stage::Closing;
+        self.drained = Instant::FAR;
         for link in &self.links {
             link.bell.notify_one();
         }

@@ -49,7 +49,11 @@ pub(super) async fn run(dialler: Dialler, shared: Arc<Shared>) {
         if shared.with(|core| core.stage != Stage::Running) {
             return;
         }
-        let opened = tokio::time::timeout(PATIENCE, open(&dialler, &shared)).await;
+        let opened = tokio::time::timeout(PATIENCE, open(&dialler, &shared));
+        let opened = tokio::select! {
+            opened = opened => opened,
+            () = closing(&bell, &shared) => return,
+        };
         let opened = opened.unwrap_or_else(|_| Err(("no answer in time".to_owned(), false)));
         let (why, lasting) = match opened {
             Ok((stream, rest)) => {
@@ -72,6 +76,13 @@ pub(super) async fn run(dialler: Dialler, shared: Arc<Shared>) {
                 () = bell.notified() => {}
             }
         }
+    }
+}
+
+/// Ends when the driver closes.
+async fn closing(bell: &Notify, shared: &Shared) {
+    while shared.with(|core| core.stage == Stage::Running) {
+        bell.notified().await;
     }
 }
 
@@ -175,7 +186,7 @@ async fn write(
         let (out, closing) = shared.with(|core| {
             let out = std::mem::take(&mut core.links[node.index()].out);
             core.counters.bytes_sent += out.len() as u64;
-            (out, core.stage != Stage::Running)
+            (out, core.stage == Stage::Closing)
         });
         if out.is_empty() {
             if closing {

@@ -308,7 +308,10 @@ struct Leaves(Arc<Shared>);
 impl Drop for Leaves {
     fn drop(&mut self) {
         if self.0.links.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.with(Core::close);
+            self.0.with(|core| {
+                core.close();
+                core.shut();
+            });
         }
         self.0.ended.notify_waiters();
     }
@@ -326,10 +329,10 @@ async fn tick(shared: Arc<Shared>) {
             if rung {
                 core.rung();
             }
-            if core.stage == Stage::Running {
-                Poll::Pending
-            } else {
+            if core.stage == Stage::Closing {
                 Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         })
     })

@@ -3,6 +3,7 @@
 mod big;
 mod echo;
 mod load;
+mod objects;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +66,12 @@ pub(crate) struct Bench {
     /// Use so many names once instead: memory
     #[arg(long, value_name = "NAMES")]
     used: Option<u64>,
+    /// Work on replicated objects instead: a counter that all clients add to, then a large map
+    #[arg(long, conflicts_with_all = ["held", "used", "beside"])]
+    objects: bool,
+    /// Keys of that map, of 100 bytes each; 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    keys: usize,
     /// Print JSON; the last line is the result
     #[arg(long)]
     json: bool,
@@ -163,6 +170,16 @@ impl Bench {
         let mut targets = runtime.block_on(self.targets())?;
         let first = targets.first_mut();
         let first = first.expect("invariant: the cluster of the flags is always there");
+        if self.objects {
+            let plan = objects::Plan {
+                clients: &self.clients,
+                connections: self.connections,
+                span: Duration::from_secs_f64(self.seconds),
+                keys: self.keys,
+                json: self.json,
+            };
+            return runtime.block_on(objects::run(&first.local, &plan));
+        }
         if let Some(locks) = self.held {
             return runtime.block_on(big::held(&mut first.local, locks, self.json));
         }

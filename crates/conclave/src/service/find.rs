@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use conclave_client::discover::DiscoverError;
 use conclave_client::secure::Secret;
-use conclave_client::{Client, ConnectError, Security};
+use conclave_client::{Client, ConnectError, NodeId, Security};
 use conclave_wire::greeting::CREDENTIAL_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -140,7 +140,7 @@ impl Endpoints {
         let env = std::env::var_os("CONCLAVE_BEARER_FILE").filter(|path| !path.is_empty());
         let path = self.bearer_file.clone().or(env.map(PathBuf::from));
         match path {
-            Some(path) => Ok(security.with_bearer(bearer(&path)?)),
+            Some(path) => bearer(&path, security),
             None => Ok(security),
         }
     }
@@ -200,20 +200,43 @@ pub(crate) fn not_connected(error: &ConnectError) -> Failure {
     }
 }
 
-/// The token in a file, without the line's end.
-pub(super) fn bearer(path: &Path) -> Result<Secret, Failure> {
+/// Shows what a file says: a token, and perhaps lines with the number of a node and a token for
+/// that node alone.
+pub(super) fn bearer(path: &Path, security: Security) -> Result<Security, Failure> {
     let place = shown(&path.display().to_string());
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;
-    let token = text.trim();
-    let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
-    if token.is_empty() || token.len() > BEARER_MAX || !plain {
-        return Err(Failure::Input(format!(
-            "the bearer file {place} must hold one token of 1 to {BEARER_MAX} visible characters; \
-             'conclave token new' makes one"
-        )));
+    tokens(&text, security).ok_or_else(|| {
+        Failure::Input(format!(
+            "the bearer file {place} must hold one token of 1 to {BEARER_MAX} visible characters, \
+             or one for all and lines 'ID TOKEN' for single nodes; 'conclave token new' makes one"
+        ))
+    })
+}
+
+/// The same for its text; none if it makes no sense.
+fn tokens(text: &str, mut security: Security) -> Option<Security> {
+    let is_token = |token: &str| {
+        let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
+        (1..=BEARER_MAX).contains(&token.len()) && plain
+    };
+    let mut single = Vec::new();
+    let mut found = false;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let mut words = line.split_whitespace();
+        match (words.next()?, words.next(), words.next()) {
+            (token, None, _) if is_token(token) && !found => {
+                security = security.with_bearer(Secret::new(token));
+                found = true;
+            }
+            (id, Some(token), None) if is_token(token) => {
+                let id = id.parse::<u32>().ok().filter(|id| *id > 0)?;
+                single.push((NodeId(id - 1), Secret::new(token)));
+            }
+            _ => return None,
+        }
     }
-    Ok(Secret::new(token))
+    (found || !single.is_empty()).then(|| security.with_bearers(single))
 }
 
 /// The URL without a slash at its end; a bare host:port has the usual scheme.
@@ -251,6 +274,21 @@ fn normal(url: &str, usual: &str, from: &str) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bearer_file_has_one_token_or_one_per_node() {
+        let read = |text: &str| tokens(text, Security::default());
+        let one = read("abc\n").unwrap();
+        assert_eq!(one.bearer_for(NodeId(3)).unwrap().reveal(), "abc");
+        assert!(one.shares_bearer(2));
+        let each = read("abc\n1 x\n2 y\n").unwrap();
+        assert_eq!(each.bearer().unwrap().reveal(), "abc");
+        assert_eq!(each.bearer_for(NodeId(1)).unwrap().reveal(), "y");
+        assert!(!each.shares_bearer(2) && !each.shares_bearer(3) && each.shares_bearer(4));
+        for wrong in ["", "a\nb", "0 x", "x y", "1 2 3", "ü"] {
+            assert!(read(wrong).is_none(), "{wrong}");
+        }
+    }
 
     #[test]
     fn urls_are_taken_as_people_write_them() {

@@ -106,6 +106,7 @@ enum MapVerb {
     /// Set a key and print the entry's version
     Set {
         /// The key
+        #[arg(id = "entry", value_name = "KEY")]
         key: OsString,
         /// The value
         value: OsString,
@@ -115,6 +116,7 @@ enum MapVerb {
     /// Print what a key has
     Get {
         /// The key
+        #[arg(id = "entry", value_name = "KEY")]
         key: OsString,
     },
     /// Print keys and what they have
@@ -132,6 +134,7 @@ enum MapVerb {
     /// Take a key away and print what it had
     Remove {
         /// The key
+        #[arg(id = "entry", value_name = "KEY")]
         key: OsString,
         #[command(flatten)]
         when: Condition,
@@ -139,6 +142,7 @@ enum MapVerb {
     /// Print a key, or all, whenever it changes
     Watch {
         /// The key
+        #[arg(id = "entry", value_name = "KEY")]
         key: Option<OsString>,
         /// Print what is now, and end
         #[arg(long)]

@@ -510,7 +510,7 @@ fn rejoining(path: &Path, security: &Security) -> Result<Security, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read {place}: {error}")))?;
     if !text.trim().contains(char::is_whitespace) {
-        return Ok(security.clone().with_bearer(super::find::bearer(path)?));
+        return super::find::bearer(path, security.clone());
     }
     let mut tokens = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {

@@ -52,6 +52,9 @@ const CLIENTS: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// How many clients come per span where they come one by one.
 const RATES: [f64; 3] = [0.2, 0.4, 0.5];
 
+/// More attempts are cut off in the picture, where they would hide the rest.
+const ATTEMPTS_SHOWN: f64 = 40.0;
+
 /// One thing to simulate.
 #[derive(Clone, Copy)]
 enum Task {
@@ -117,8 +120,7 @@ impl Backoff {
                 tasks.push((style, Task::Burst { clients, runs }));
             }
             for rate in RATES {
-                let runs = if self.quick { 1 } else { 10 };
-                let clients = 2000;
+                let (clients, runs) = if self.quick { (200, 1) } else { (1000, 4) };
                 tasks.push((
                     style,
                     Task::Load {
@@ -235,36 +237,37 @@ fn theory(bursts: &[(Style, Burst)], name: &str, value: impl Fn(f64) -> f64) -> 
 }
 
 fn picture(bursts: &[(Style, Burst)]) -> String {
-    let panel = |title: &str, up: &str, mut lines: Vec<Trace>, more: Trace| {
-        lines.push(more);
-        Panel {
-            title: title.to_owned(),
-            across: "clients that come at once, as a power of two".to_owned(),
-            up: up.to_owned(),
-            chart: Chart::Lines(lines),
-        }
+    let panel = |title: &str, up: &str, lines: Vec<Trace>, claimed: Trace, theory: Trace| Panel {
+        title: title.to_owned(),
+        across: "clients that come at once, as a power of two".to_owned(),
+        up: up.to_owned(),
+        chart: Chart::Lines([lines, vec![claimed, theory]].concat()),
     };
-    let claimed = theory(bursts, "claimed: in proportion to the clients", |_| 2.0);
-    let longer = theory(bursts, "clients times their logarithm", |log| 1.4 * log);
-    let tries = theory(bursts, "logarithm of the clients + 1", |log| log + 1.0);
+    // Every panel has the same lines in the same places, so that the legend serves all.
+    let flat = |value: f64| theory(bursts, "claimed", |_| value);
+    let logarithm = |value: fn(f64) -> f64| theory(bursts, "with a logarithm", value);
+    let over = "over span and clients";
     let shown = [
         panel(
-            "Mean wait",
-            "over span and clients",
+            "Mean wait; claimed to be in proportion to the clients",
+            over,
             traces(bursts, |burst| burst.mean),
-            claimed,
+            flat(2.0),
+            logarithm(|_| f64::NAN),
         ),
         panel(
-            "Wait of the last client",
-            "over span and clients",
+            "Wait of the last client; claimed likewise, but it needs a logarithm more",
+            over,
             traces(bursts, |burst| burst.last),
-            longer,
+            flat(2.0),
+            logarithm(|log| 1.4 * log),
         ),
         panel(
-            "Attempts",
+            "Attempts; about the logarithm of the clients and one more",
             "per client",
-            traces(bursts, |burst| burst.attempts),
-            tries,
+            traces(bursts, |burst| burst.attempts.min(ATTEMPTS_SHOWN)),
+            flat(f64::NAN),
+            logarithm(|log| log + 1.0),
         ),
     ];
     let lines = [

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::faulty::Faulty;
 use super::lease::Leases;
+use super::object::Objects;
 use super::planted::Planted;
 use super::{Machines, Seeds, quiet_panics, replay_command, thousands};
 use crate::cli::Failure;
@@ -64,6 +65,13 @@ impl Fuzz {
                 };
                 let report = search(&seeds, self.json, "fuzzing", |told| fuzz(&what, told));
                 (report, "locks entered")
+            }
+            None if self.protocol == Machines::Object => {
+                let objects = Objects::new(self.faulty, plant)?;
+                let report = search(&seeds, self.json, "fuzzing", |told| {
+                    objects.fuzz(&seeds, told)
+                });
+                (report, "operations")
             }
             None => {
                 let leases = Leases::new(self.faulty, plant)?;

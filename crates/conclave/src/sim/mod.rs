@@ -19,6 +19,7 @@ mod faulty;
 mod figures;
 mod fuzz;
 mod lease;
+mod object;
 mod planted;
 mod plants;
 mod plot;
@@ -43,6 +44,7 @@ pub(crate) enum Command {
         conclave sim fuzz --protocol lock-serial --seeds 1..300\n  \
         conclave sim fuzz --protocol lease --nodes 7 --byzantine 1 --seeds 1..1000\n  \
         conclave sim fuzz --protocol lease --rules paper --seeds 1..200\n  \
+        conclave sim fuzz --protocol object --nodes 7 --byzantine 1 --seeds 1..1000\n  \
         conclave sim fuzz --plant yield-inside --seeds 1..400     # stops at the first seed")]
     Fuzz(fuzz::Fuzz),
     /// List the bugs that can be planted, or show how soon each is found
@@ -60,6 +62,9 @@ pub(crate) enum Command {
     /// Simulate what a figure needs, and write it as CSV and as a picture
     #[command(after_help = "Example:\n  conclave sim figures backoff --out figures --quick")]
     Figures(figures::Figures),
+    /// Measure what an operation on an object costs, by our rules and by those first published
+    #[command(after_help = "Example:\n  conclave sim objects --clients 1,8,64 --runs 20")]
+    Objects(object::Costs),
     /// Measure how many events a second the simulator handles, checkers off and on
     #[command(after_help = "Example:\n  conclave sim bench --system 'majority(1001)'")]
     Bench(bench::Bench),
@@ -74,6 +79,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Replay(replay) => replay.run(),
         Command::Demo(demo) => demo.run(),
         Command::Figures(figures) => figures.run(),
+        Command::Objects(costs) => costs.run(),
         Command::Bench(bench) => bench.run(),
     }
 }
@@ -123,6 +129,8 @@ pub(crate) enum Machines {
     LockSerial,
     /// Leases from nodes of which some lie
     Lease,
+    /// Objects kept by nodes of which some lie
+    Object,
 }
 
 impl Machines {
@@ -131,7 +139,7 @@ impl Machines {
         match self {
             Self::Lock => Some(Protocol::Parallel),
             Self::LockSerial => Some(Protocol::Serial),
-            Self::Lease => None,
+            Self::Lease | Self::Object => None,
         }
     }
 
@@ -140,6 +148,7 @@ impl Machines {
             Self::Lock => "lock",
             Self::LockSerial => "lock-serial",
             Self::Lease => "lease",
+            Self::Object => "object",
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use conclave_protocol::lease::plant::Plant as LeasePlant;
 use conclave_protocol::lock::{Plant, Protocol};
+use conclave_protocol::object::plant::Plant as ObjectPlant;
 use conclave_sim::fuzz::{FuzzReport, Sweep, run_caught};
 use conclave_sim::{Fuzz, Options};
 
 use super::Machines;
 use super::lease::Leases;
+use super::object::Objects;
 use crate::cli::Failure;
 
 /// A planted bug of any protocol.
@@ -14,6 +16,7 @@ use crate::cli::Failure;
 pub(crate) enum Planted {
     Lock(Plant),
     Lease(LeasePlant),
+    Object(ObjectPlant),
 }
 
 impl Planted {
@@ -21,7 +24,8 @@ impl Planted {
     pub(crate) fn all() -> Vec<Self> {
         let locks = Plant::ALL.iter().copied().map(Self::Lock);
         let leases = LeasePlant::ALL.iter().copied().map(Self::Lease);
-        locks.chain(leases).collect()
+        let objects = ObjectPlant::ALL.iter().copied().map(Self::Object);
+        locks.chain(leases).chain(objects).collect()
     }
 
     /// The one of this name.
@@ -50,6 +54,7 @@ impl Planted {
         match self {
             Self::Lock(plant) => plant.name(),
             Self::Lease(plant) => plant.name(),
+            Self::Object(plant) => plant.name(),
         }
     }
 
@@ -57,6 +62,7 @@ impl Planted {
         match self {
             Self::Lock(plant) => plant.protocol(),
             Self::Lease(_) => "lease",
+            Self::Object(_) => "object",
         }
     }
 
@@ -64,6 +70,7 @@ impl Planted {
         match self {
             Self::Lock(plant) => plant.what(),
             Self::Lease(plant) => plant.what(),
+            Self::Object(plant) => plant.what(),
         }
     }
 
@@ -86,6 +93,7 @@ impl Planted {
                 conclave_sim::fuzz(&what, progress)
             }
             Self::Lease(plant) => Leases::planted(plant).fuzz(&seeds, progress),
+            Self::Object(plant) => Objects::planted(plant).fuzz(&seeds, progress),
         }
     }
 
@@ -98,6 +106,7 @@ impl Planted {
                 run_caught(&options)
             }
             Self::Lease(_) => super::lease::without_plant(replay)?,
+            Self::Object(_) => super::object::without_plant(replay)?,
         };
         outcome.violation.map(|broken| broken.property)
     }

@@ -68,6 +68,13 @@ impl Replay {
                 Ok(super::lease::replayed(&options, tracer))
             });
         }
+        if let Some(options) = super::object::token(text) {
+            let options = options?;
+            let filter = self.filter(options.nodes as usize)?;
+            return self.show(filter, "operations", |tracer| {
+                Ok(super::object::replayed(&options, tracer))
+            });
+        }
         let options: Options = text.parse().map_err(|error| {
             Failure::Input(format!("the token is not one that a run prints: {error}"))
         })?;

@@ -111,6 +111,11 @@ impl KeeperClient {
         (self.pursuits.len(), self.orderers.len())
     }
 
+    /// Whether nothing is under way: what was begun is finished, and no lease is held.
+    pub fn is_idle(&self) -> bool {
+        self.pursuits.is_empty() && self.orderers.values().all(Orderer::is_idle)
+    }
+
     /// How much work all objects were.
     pub fn counters(&self) -> Counters {
         let each = self.orderers.values().map(Orderer::counters);

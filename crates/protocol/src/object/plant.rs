@@ -98,6 +98,8 @@ plants! {
         "A node lets everybody change an object, whatever its owner says.",
     AuthorForgotten "author-forgotten"
         "Who has submitted what is forgotten while its author may still ask again.",
+    MoreLiars "more-liars"
+        "One node more lies than the cluster is made for.",
 }
 
 #[cfg(test)]

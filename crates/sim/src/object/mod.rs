@@ -2,7 +2,7 @@
 //! must hold all the same.
 
 pub mod check;
-pub mod fuzz;
+pub mod figures;
 pub mod kinds;
 pub mod known;
 pub mod liar;
@@ -10,7 +10,7 @@ pub mod options;
 pub mod swarm;
 pub mod world;
 
-pub use fuzz::{Fuzz, FuzzReport, fuzz, run_caught};
+pub use figures::{Cost, cost};
 pub use options::{Family, Options};
 pub use swarm::{Frame, swarm};
 pub use world::{Outcome, run};

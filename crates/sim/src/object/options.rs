@@ -129,10 +129,14 @@ options! {
     random: f64 = 0.3,
     /// How long a client rests between operations.
     think_ms: u64 = 20,
+    /// When all clients but the first begin.
+    late_ms: u64 = 0,
     /// Whether every node gives its vote to everybody, so that clients order at the same time.
     duel: bool = false,
     /// How long such a vote takes.
     duel_ms: u64 = 20,
+    /// Whether the last client is one that the ledger's owner has not let in.
+    intruder: bool = false,
     /// Whether all clients have the same identity.
     same_client: bool = false,
     /// How long a message takes.
@@ -192,6 +196,12 @@ impl Options {
         if !(1..=CLIENTS_MAX).contains(&self.clients) {
             return wrong("clients", "give 1 to 2000");
         }
+        if self.intruder && self.clients < 2 {
+            return wrong(
+                "intruder",
+                "give at least two clients, one of whom is let in",
+            );
+        }
         if !(1..=OPS_MAX).contains(&self.ops) {
             return wrong("ops", "give 1 to 10000");
         }
@@ -204,6 +214,7 @@ impl Options {
         let day = 86_400_000;
         let spans = [
             self.think_ms,
+            self.late_ms,
             self.duel_ms,
             self.down_ms,
             self.disk_us,
@@ -224,12 +235,27 @@ impl Options {
         })
     }
 
+    /// The same world without its planted bug.
+    #[must_use]
+    pub fn without_plant(mut self) -> Self {
+        match self.plant.take() {
+            // These are bugs of the world, or need it to be so.
+            Some(Plant::MoreLiars) => self.liars = self.byzantine,
+            Some(Plant::GetAtEqualRank) => self.same_client = false,
+            _ => {}
+        }
+        self
+    }
+
     fn agreed(&self) -> Result<ObjectConfig, conclave_protocol::fault::FaultError> {
         let faults = Faults::new(self.nodes as usize, self.byzantine as usize)?;
         let mut lease = LeaseConfig::new(faults);
         lease.delay = Duration::from_millis(self.delay_ms);
         lease.drift_ppm = self.drift_ppm;
         lease.span_max = Duration::from_millis(self.order_ms);
+        if self.paper {
+            lease.rules = conclave_protocol::lease::plant::Rules::published();
+        }
         let aborts = if self.timed {
             Aborts::Timed
         } else {

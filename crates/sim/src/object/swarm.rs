@@ -88,6 +88,7 @@ fn draw(options: &mut Options, rng: &mut Prng) {
     options.disk_us = one(rng, &[100, 1000, 10_000]);
     options.skew_ms = one(rng, &[0, 0, 50, 5000]);
     options.span_ms = one(rng, &[1000, 3000]);
+    options.intruder = options.plant.is_none() && rng.chance(0.15);
 }
 
 /// What shows a planted bug.
@@ -115,6 +116,15 @@ fn bias(options: &mut Options, plant: Plant, free: bool, rng: &mut Prng) {
             duel(options, rng);
         }
         Plant::OneResponse | Plant::OneVoucher => options.lie = Habit::Forge,
+        Plant::MoreLiars => {
+            duel(options, rng);
+            options.liars = options.byzantine + 1;
+            options.lie = Habit::Back;
+        }
+        Plant::AclIgnored => {
+            options.intruder = true;
+            options.loss = 0.0;
+        }
         Plant::ForgetRank | Plant::CommitBeforeDisk => {
             duel(options, rng);
             options.kill = 0.1;
@@ -126,7 +136,16 @@ fn bias(options: &mut Options, plant: Plant, free: bool, rng: &mut Prng) {
             options.lie = Habit::Stale;
             options.toy = Family::None;
         }
-        Plant::RunAgain | Plant::AuthorForgotten => {
+        Plant::RunAgain => {
+            options.toy = Family::None;
+            options.latency = Latency::Uniform(0, 60_000_000);
+            (options.delay_ms, options.order_ms) = (100, 1000);
+            options.slow = 0.5;
+            options.think_ms = 300;
+            options.span_ms = 8000;
+            options.clients = 6;
+        }
+        Plant::AuthorForgotten => {
             options.toy = Family::None;
             options.loss = 0.1;
         }

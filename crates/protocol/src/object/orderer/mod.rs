@@ -32,7 +32,7 @@ use crate::fault::Lie;
 use crate::id::{ClientId, Key, Name, NodeId};
 use crate::keeper::Ask;
 use crate::keeper::client::{ClientEffects, ClientEvent, Failure};
-use crate::lease::{Contender, LeaseAsk, LeaseKey, LeaseReply, Space, Standing, Terms};
+use crate::lease::{Backoff, Contender, LeaseAsk, LeaseKey, LeaseReply, Space, Standing, Terms};
 use crate::time::{Instant, Now, Wake};
 pub use judge::{Verdict, Views, verdict};
 use known::Known;
@@ -603,7 +603,10 @@ impl Orderer {
         let mut terms = Terms::new(self.config.order_span);
         // Ranks keep the order; a short lease is as good as a long one.
         terms.least = Duration::ZERO;
-        terms.release = !self.config.rules.is_paper();
+        if self.config.rules.is_paper() {
+            terms.release = false;
+            terms.backoff = Backoff::Exponential { cap: 12 };
+        }
         let lease = self.config.lease.clone();
         // Every contender draws its own waits.
         let seed = *blake3::keyed_hash(&self.seed, &self.attempts.to_le_bytes()).as_bytes();

@@ -57,7 +57,7 @@ pub(super) fn run(
         }
         let again = config.rules.has(Plant::RunAgain);
         let new = author::known(base, pending.op) == Known::New;
-        if !new && !again || seen_in(&draft, pending.op) {
+        if !again && (!new || seen_in(&draft, pending.op)) {
             continue;
         }
         let full = draft.noted() + config.result_size_max + RECORD_COST > config.delta_size_max / 2;

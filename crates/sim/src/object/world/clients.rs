@@ -6,6 +6,7 @@ use conclave_protocol::id::{ClientId, Key, Name, NodeId};
 use conclave_protocol::keeper::Ask;
 use conclave_protocol::keeper::caller::KeeperClient;
 use conclave_protocol::keeper::client::{ClientEvent, ClientInput, Command};
+use conclave_protocol::object::acl::Acl;
 use conclave_protocol::object::envelope::Wish;
 use conclave_protocol::object::{Kind, ObjectAsk};
 use conclave_protocol::{EffectsOf, Machine};
@@ -43,6 +44,10 @@ pub(super) enum Doing {
     Act(usize),
     /// A read of the second object.
     Look(usize, Action),
+    /// Who may write the ledger.
+    Seal,
+    /// What nobody allows.
+    Intrude,
 }
 
 impl Client {
@@ -99,7 +104,13 @@ impl World<'_> {
             mean => exponential(mean * 1_000_000, &mut self.rng),
         };
         let life = self.clients[client].life;
-        self.queue.push_in(nanos + 2, Event::Next(client, life));
+        let late = if client > 0 {
+            self.options.late_ms * 1_000_000
+        } else {
+            0
+        };
+        let at = late.max(self.queue.now().0 + nanos + 2);
+        self.queue.push(True(at), Event::Next(client, life));
     }
 
     /// A client's process dies. What it waited for may still come about.
@@ -124,9 +135,23 @@ impl World<'_> {
         if here.life != life || here.left == 0 || here.doing.is_some() {
             return;
         }
-        here.left -= 1;
+        let waits = match self.is_intruder(client) {
+            true => !self.is_sealed(),
+            false => self.options.intruder && !self.sealed && client > 0,
+        };
+        if waits {
+            return self.rest(client);
+        }
+        let here = &mut self.clients[client];
         here.key += 1;
         let key = Key(here.key);
+        if self.options.intruder && !self.sealed {
+            return self.seal(key);
+        }
+        here.left -= 1;
+        if self.is_intruder(client) {
+            return self.intrude(client, key);
+        }
         let reads = self.rng.chance(self.options.reads);
         let on_ledger = self.options.toy == Family::None || self.rng.chance(self.options.ledger);
         let (doing, command) = match (on_ledger, reads) {
@@ -144,6 +169,48 @@ impl World<'_> {
         let at = self.queue.now();
         self.trace(None, Some(client), || format!("begins {doing:?}"));
         self.clients[client].doing = Some((key, doing, at));
+        self.client_step(client, ClientInput::Do(key, command));
+    }
+
+    /// Whether the ledger's owner has not let this client in.
+    pub(super) fn is_intruder(&self, client: usize) -> bool {
+        self.options.intruder && client + 1 == self.clients.len()
+    }
+
+    /// In whose name a client asks.
+    pub(super) fn principal(&self, client: usize) -> Arc<str> {
+        format!("c{client}").into()
+    }
+
+    /// The ledger's first client says who may write: everybody but the last.
+    fn seal(&mut self, key: Key) {
+        let others = 0..self.clients.len() - 1;
+        let acl = Acl {
+            write: others.map(|client| self.principal(client)).collect(),
+            read: Vec::new(),
+        };
+        let command = Command::Submit {
+            object: ledger(),
+            kind: Arc::new(Ledger),
+            wish: Wish::SetAcl(acl.write_cell().unwrap_or_default()),
+        };
+        self.clients[0].doing = Some((key, Doing::Seal, self.queue.now()));
+        self.client_step(0, ClientInput::Do(key, command));
+    }
+
+    /// The last client tries to write all the same.
+    fn intrude(&mut self, client: usize, key: Key) {
+        let entry = Entry {
+            client: client as u32,
+            number: key.0 as u32,
+            random: false,
+        };
+        let command = Command::Submit {
+            object: ledger(),
+            kind: Arc::new(Ledger),
+            wish: Wish::Operation(entry.body()),
+        };
+        self.clients[client].doing = Some((key, Doing::Intrude, self.queue.now()));
         self.client_step(client, ClientInput::Do(key, command));
     }
 
@@ -255,7 +322,9 @@ impl World<'_> {
             return false;
         }
         self.rng.shuffle(asks);
-        asks.truncate(self.rng.below(asks.len() + 1));
+        // A few who know are worse than many.
+        let most = if self.rng.chance(0.5) { 2 } else { asks.len() };
+        asks.truncate(self.rng.below(most + 1));
         true
     }
 
@@ -309,8 +378,19 @@ impl World<'_> {
             return self.found(broken("told-once", at, what));
         };
         self.done += 1;
-        self.waits.push(at.0 - began.0);
+        if client > 0 || self.options.late_ms == 0 {
+            self.waits.push(at.0 - began.0);
+        }
         let result = match (doing, event) {
+            (Doing::Intrude, ClientEvent::Failed { .. }) => Ok(()),
+            (Doing::Intrude, _) => {
+                let what = format!("client {client} wrote what it may not");
+                Err(broken("permitted", at, what))
+            }
+            (Doing::Seal, ClientEvent::Done { .. }) => {
+                self.sealed = true;
+                Ok(())
+            }
             (_, ClientEvent::Failed { why, .. }) => {
                 let what = format!("an operation of client {client} failed: {why:?}");
                 Err(broken("answered", at, what))

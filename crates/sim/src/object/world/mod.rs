@@ -42,6 +42,8 @@ pub struct Outcome {
     pub done: u64,
     /// How many operations are in the ledger.
     pub ordered: u64,
+    /// The latest version of the ledger.
+    pub versions: u64,
     /// How many client processes died.
     pub crashes: u64,
     /// How many node processes died.
@@ -56,6 +58,18 @@ pub struct Outcome {
     pub waits: Vec<u64>,
     /// When the run ended.
     pub ended: True,
+}
+
+impl Outcome {
+    /// What all worlds tell of a run.
+    pub fn plain(self) -> crate::Outcome {
+        crate::Outcome {
+            violation: self.violation,
+            events: self.events,
+            grants: self.done,
+            ..crate::Outcome::default()
+        }
+    }
 }
 
 /// What happens.
@@ -134,6 +148,8 @@ struct World<'a> {
     tracer: Option<Tracer<'a>>,
     /// Whether things go wrong still.
     faulty: bool,
+    /// Whether the ledger has said who may write it.
+    sealed: bool,
     links: u64,
     syncs: u64,
     kills: u64,
@@ -206,6 +222,7 @@ impl<'a> World<'a> {
             checks: Checks::default(),
             tracer,
             faulty: true,
+            sealed: false,
             links: 0,
             syncs: 0,
             kills: 0,
@@ -250,9 +267,13 @@ impl<'a> World<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.clients
-            .iter()
-            .all(|client| client.left == 0 && client.doing.is_none())
+        (0..self.clients.len()).all(|client| !self.is_busy(client))
+    }
+
+    /// Whether a client has something to do. One that is not let in need not have tried.
+    fn is_busy(&self, client: usize) -> bool {
+        let here = &self.clients[client];
+        !self.is_intruder(client) && (here.left > 0 || here.doing.is_some())
     }
 
     fn found(&mut self, violation: Violation) {
@@ -265,8 +286,7 @@ impl<'a> World<'a> {
         if self.violation.is_some() {
             return;
         }
-        let waiting = |client: &Client| client.left > 0 || client.doing.is_some();
-        if let Some(place) = self.clients.iter().position(waiting) {
+        if let Some(place) = (0..self.clients.len()).find(|client| self.is_busy(*client)) {
             let here = &self.clients[place];
             let what = format!(
                 "client {place} still waits for {:?} and has {} more to do",
@@ -282,16 +302,17 @@ impl<'a> World<'a> {
     }
 
     fn outcome(self) -> Outcome {
-        let machines = self
-            .clients
-            .iter()
-            .filter_map(|client| client.machine.as_ref());
+        // Whoever goes first only makes ready for the others.
+        let first = usize::from(self.options.late_ms > 0);
+        let clients = self.clients.iter().skip(first);
+        let machines = clients.filter_map(|client| client.machine.as_ref());
         let counters = machines.map(conclave_protocol::keeper::caller::KeeperClient::counters);
         Outcome {
             counters: counters.fold(self.counters, Counters::plus),
             violation: self.violation,
             events: self.queue.taken(),
             done: self.done,
+            versions: self.checks.order.chain().top().version(),
             ordered: self.checks.order.len() as u64,
             crashes: self.crashes,
             kills: self.kills,

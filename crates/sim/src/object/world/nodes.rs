@@ -6,8 +6,11 @@ use conclave_protocol::id::{LinkId, Name, NodeId};
 use conclave_protocol::keeper::{
     Answer, Ask, Keeper, KeeperConfig, KeeperInput, KeeperRecord, KeeperStart, KeeperStored,
 };
+use conclave_protocol::object::cells;
+use conclave_protocol::object::{ObjectTell, Phase, Rank};
 use conclave_protocol::{EffectsOf, Envelope, Machine};
 
+use super::clients::ledger;
 use super::{Event, World};
 use crate::clock::Clock;
 use crate::fact::Violation;
@@ -222,8 +225,54 @@ impl World<'_> {
 
     /// A node's answer leaves.
     fn tell(&mut self, node: usize, link: LinkId, answer: Answer) {
+        if let Err(found) = self.is_on_disk(node, &answer) {
+            self.found(found);
+        }
         self.trace_answer(node, link, &answer);
         self.down(node, link, answer);
+    }
+
+    /// Whether every truthful node knows who may write the ledger: one that does not may take what
+    /// it should not.
+    pub(super) fn is_sealed(&self) -> bool {
+        let sealed = |node: &Node| {
+            let stored = node.disk.durable.as_ref();
+            let kept = stored.and_then(|stored| stored.objects.get(&ledger()));
+            kept.is_some_and(|kept| kept.committed.get(cells::ACL).is_some())
+        };
+        let mut honest = self.nodes.iter().filter(|node| node.habit.is_none());
+        self.sealed && honest.all(sealed)
+    }
+
+    /// What a truthful node promises is on its disk by then.
+    fn is_on_disk(&self, node: usize, answer: &Answer) -> Result<(), Violation> {
+        let here = &self.nodes[node];
+        let (None, Answer::Object(name, tell)) = (here.habit, answer) else {
+            return Ok(());
+        };
+        let stored = here.disk.durable.as_ref();
+        let kept = stored.and_then(|stored| stored.objects.get(name));
+        let max = kept.map_or(Rank::default(), |kept| kept.max);
+        let holds = match tell {
+            ObjectTell::Got { rank, .. } => max >= *rank,
+            ObjectTell::Outranked { max: told, .. } => max >= *told,
+            ObjectTell::Taken {
+                rank, phase, stamp, ..
+            } => {
+                max >= *rank
+                    && kept.is_some_and(|kept| match phase {
+                        Phase::Commit => kept.committed.version() >= stamp.version,
+                        _ => kept.proposer >= *rank,
+                    })
+            }
+            _ => true,
+        };
+        if holds {
+            return Ok(());
+        }
+        let node = NodeId::at(node);
+        let what = format!("{node} says {tell:?} and has only {max:?} on disk");
+        Err(broken("on-disk", self.queue.now(), what))
     }
 
     /// A question arrives at a node.
@@ -260,13 +309,7 @@ impl World<'_> {
         self.node_step(node, KeeperInput::Receive(link, ask));
     }
 
-    fn lie(
-        &mut self,
-        node: usize,
-        link: LinkId,
-        name: &Name,
-        tells: Vec<conclave_protocol::object::ObjectTell>,
-    ) {
+    fn lie(&mut self, node: usize, link: LinkId, name: &Name, tells: Vec<ObjectTell>) {
         for tell in tells {
             self.tell(node, link, Answer::Object(name.clone(), tell));
         }

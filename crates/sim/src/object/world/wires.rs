@@ -234,7 +234,7 @@ impl World<'_> {
         self.nodes[node].links.insert(link, client);
         let caller = Caller {
             who: Who {
-                principal: format!("c{client}").into(),
+                principal: self.principal(client),
                 gateway: false,
             },
             node: None,
