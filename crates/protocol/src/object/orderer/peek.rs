@@ -179,9 +179,10 @@ impl Orderer {
     /// The state that is the latest, and its cells, if the replies show both.
     fn settled(&self, read: &Reading) -> Option<(Stamp, Spans)> {
         let loose = self.config.rules.has(Plant::ReadFromVouched);
-        let needed = match loose {
-            true => self.config.vouch(),
-            false => self.config.quorum,
+        let needed = if loose {
+            self.config.vouch()
+        } else {
+            self.config.quorum
         };
         let mut counts: BTreeMap<Stamp, usize> = BTreeMap::new();
         for reply in read.replies.values() {

@@ -138,9 +138,10 @@ impl World<'_> {
         if here.life != life || here.left == 0 || here.doing.is_some() {
             return;
         }
-        let waits = match self.is_intruder(client) {
-            true => !self.is_sealed(),
-            false => self.options.intruder && !self.sealed && client > 0,
+        let waits = if self.is_intruder(client) {
+            !self.is_sealed()
+        } else {
+            self.options.intruder && !self.sealed && client > 0
         };
         if waits {
             return self.queue.push_in(SEAL_LOOK, Event::Next(client, life));
