@@ -20,6 +20,9 @@ use crate::object::check::{ReadMark, broken};
 use crate::object::kinds::{Entry, Ledger, Placed, Toy, read_reply, write_action};
 use crate::object::options::Family;
 
+/// How often clients look whether the ledger has said who may write it.
+const SEAL_LOOK: u64 = 20_000_000;
+
 /// A client's process and what it is at.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -140,7 +143,7 @@ impl World<'_> {
             false => self.options.intruder && !self.sealed && client > 0,
         };
         if waits {
-            return self.rest(client);
+            return self.queue.push_in(SEAL_LOOK, Event::Next(client, life));
         }
         let here = &mut self.clients[client];
         here.key += 1;

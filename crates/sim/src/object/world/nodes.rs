@@ -259,11 +259,8 @@ impl World<'_> {
             ObjectTell::Taken {
                 rank, phase, stamp, ..
             } => {
-                max >= *rank
-                    && kept.is_some_and(|kept| match phase {
-                        Phase::Commit => kept.committed.version() >= stamp.version,
-                        _ => kept.proposer >= *rank,
-                    })
+                let committed = kept.map_or(0, |kept| kept.committed.version());
+                max >= *rank && (*phase != Phase::Commit || committed >= stamp.version)
             }
             _ => true,
         };
