@@ -26,7 +26,7 @@ use nodes::Node;
 use wires::Pipe;
 
 /// A run that goes on for longer does not end.
-const EVENTS_MAX: u64 = 20_000_000;
+const EVENTS_MAX: u64 = 2_000_000;
 
 /// What is shown of a run while it goes on.
 pub type Tracer<'a> = &'a mut dyn FnMut(&Line);
