@@ -199,7 +199,8 @@ fn every_plant_is_listed() {
     let plants = listed["plants"].as_array().unwrap();
     let all = conclave_protocol::lock::Plant::ALL;
     let leases = conclave_protocol::lease::plant::Plant::ALL;
-    assert_eq!(plants.len(), all.len() + leases.len());
+    let objects = conclave_protocol::object::plant::Plant::ALL;
+    assert_eq!(plants.len(), all.len() + leases.len() + objects.len());
     for (shown, plant) in plants.iter().skip(all.len()).zip(leases) {
         assert_eq!(shown["name"], plant.name());
         assert_eq!(shown["protocol"], "lease");
