@@ -351,7 +351,7 @@ impl<'a> World<'a> {
                 if self.clients[client].process == process {
                     self.clients[client].armed = None;
                 }
-                self.with_client(process, |machine, now, out| machine.wake(now, out));
+                self.with_client(process, Contender::wake);
             }
             Event::Begin { process } => self.begin(process),
             Event::Plan {
