@@ -307,7 +307,7 @@ fn print_of(parts: &[&[u8]]) -> u128 {
 fn turns(calls: &[Call<Action, Reply>]) -> Vec<u64> {
     let popped = popped(calls);
     let end = |call: &Call<Action, Reply>| call.ended.as_ref().map_or(u64::MAX, |(end, _)| *end);
-    let mut turns: Vec<u64> = calls.iter().map(|call| end(call)).collect();
+    let mut turns: Vec<u64> = calls.iter().map(end).collect();
     let mut order = Vec::new();
     for (at, call) in calls.iter().enumerate() {
         if let Action::Push(value) = &call.op {
