@@ -346,6 +346,19 @@ fn the_model_finds_a_planted_bug() {
 }
 
 #[test]
+fn the_model_of_objects_is_explored() {
+    let small = ["check", "object", "--nodes", "5", "--byzantine", "1"];
+    let report = json(&small, 0);
+    assert_eq!(report["exhausted"], true);
+    assert_eq!(report["violations"], Value::Array(Vec::new()));
+    let planted = ["check", "object", "--plant", "forget-rank"];
+    let report = json(&planted, 1);
+    assert_eq!(report["violations"][0]["property"], "order");
+    ends(&["check", "object", "--plant", "yield-inside"], 2);
+    ends(&["check", "object", "--nodes", "4", "--byzantine", "1"], 2);
+}
+
+#[test]
 fn the_demo_tells_what_held() {
     let told = json(&["sim", "demo", "--worlds", "12"], 0);
     let worlds = &told["worlds"];

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use conclave_client::secure::{Session, Tls};
-use conclave_protocol::id::NodeId;
+use conclave_protocol::id::{NodeId, Token};
+use conclave_protocol::keeper::{KeeperRecord, KeeperStart, KeeperStored};
 use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
 use conclave_wire::greeting::{Credential, Greeting, Role, Service, VERSION};
@@ -77,6 +78,11 @@ impl Node {
         let api = options.api.local_addr().map_err(system)?;
         let start = choose(store.load()?, options.init);
         let kept = keeper::choose(objects.load()?, &start);
+        if matches!(kept, KeeperStart::Lost) {
+            // Before anything else is on disk: a store of objects without records beside one of
+            // locks would pass for one from before there were objects.
+            objects.write(&[KeeperRecord::Mark(Token(0))], &KeeperStored::new)?;
+        }
         let keeper_config = keeper::config(&options.cluster)?;
         let process = process()?;
         let mut accepted = Vec::new();

@@ -354,3 +354,29 @@ fn more_questions_than_fit_wait_and_are_all_answered() {
     }
     sender.join().unwrap();
 }
+
+#[test]
+fn a_node_that_lost_its_disk_is_silent_even_if_it_is_restarted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(3);
+    for restart in 0..3 {
+        let mut options = plan.options(1, folder.path());
+        options.init = false;
+        // At first both stores are empty; later that of locks has records.
+        let store = conclave_node::store::open(folder.path(), 1, "test").unwrap();
+        let objects = Box::new(disk(folder.path()));
+        let clock = Arc::new(conclave_client::clock::now);
+        let node = Node::start_with(options, store, objects, clock).unwrap();
+        if restart == 0 {
+            // It says nothing about locks before it has asked the others.
+            drop(node);
+            continue;
+        }
+        drop(node);
+        let stored = disk(folder.path()).load().unwrap();
+        assert!(
+            stored.is_some_and(|stored| !stored.open),
+            "restart {restart}"
+        );
+    }
+}

@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// One node that lies about leases and objects; only in a cluster on this machine
     #[command(after_help = "Examples:
   conclave chaos node --lie forge --config node3.toml")]
-    Node(LyingNode),
+    Node(Box<LyingNode>),
 }
 
 /// A node that lies.

@@ -205,7 +205,7 @@ impl Objects {
         let over = Arc::new(AtomicBool::new(false));
         let mut clients = tokio::task::JoinSet::new();
         for number in 0..u64::from(self.clients) {
-            let keeper = self.keeper(&local)?;
+            let keeper = client_of(&local)?;
             let mut player = Player::new(number, &keeper, self.seed);
             let (book, over) = (book.clone(), over.clone());
             clients.spawn(async move {
@@ -216,18 +216,13 @@ impl Objects {
             });
         }
         let marks = self.break_things(&mut local).await?;
-        self.heal(&mut local).await?;
+        heal(&mut local).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
         over.store(true, Ordering::Relaxed);
         while clients.join_next().await.is_some() {}
-        let keeper = self.keeper(&local)?;
+        let keeper = client_of(&local)?;
         self.last_look(&keeper, &book).await?;
         self.judge(&book, &marks, &local)
-    }
-
-    fn keeper(&self, local: &Local) -> Result<Keeper, Failure> {
-        let security = &local.target().security;
-        Keeper::spawn(local.cluster(), security).map_err(Failure::input)
     }
 
     async fn break_things(&self, local: &mut Local) -> Result<Vec<&'static str>, Failure> {
@@ -246,19 +241,6 @@ impl Objects {
             tokio::time::sleep(Duration::from_millis(300 + rng.below(1000) as u64)).await;
         }
         Ok(marks)
-    }
-
-    async fn heal(&self, local: &mut Local) -> Result<(), Failure> {
-        for id in 1..=local.len() as u32 {
-            local.signal(id, Signal::CONT);
-            if local.pid(id).is_none() {
-                local.spawn(id)?;
-            }
-        }
-        for id in 1..=local.len() as u32 {
-            serves(local, id).await?;
-        }
-        Ok(())
     }
 
     /// What is there at the end, as a client sees it that knew nothing before.
@@ -328,6 +310,26 @@ impl Objects {
         }
         Err(Failure::Exit(1))
     }
+}
+
+/// A client of its own.
+fn client_of(local: &Local) -> Result<Keeper, Failure> {
+    let security = &local.target().security;
+    Keeper::spawn(local.cluster(), security).map_err(Failure::input)
+}
+
+/// Ends all faults and waits until all nodes serve.
+async fn heal(local: &mut Local) -> Result<(), Failure> {
+    for id in 1..=local.len() as u32 {
+        local.signal(id, Signal::CONT);
+        if local.pid(id).is_none() {
+            local.spawn(id)?;
+        }
+    }
+    for id in 1..=local.len() as u32 {
+        serves(local, id).await?;
+    }
+    Ok(())
 }
 
 async fn inflict(fault: Fault, local: &mut Local, rng: &mut Prng) -> Result<(), Failure> {

@@ -94,6 +94,17 @@ fn print_cluster(cluster: &Cluster, quorum: &Quorum) -> Result<(), Failure> {
     table.add_row(["load per node".to_owned(), number(quorum.load)]);
     let left = format!("any {} of {} nodes", quorum.crashes, cluster.nodes.len());
     table.add_row(["crashes survived".to_owned(), left]);
+    let lease = cluster.lease_config().map_err(Failure::input)?;
+    let nodes = cluster.nodes.len();
+    let liars = format!("{} of {nodes} nodes", lease.faults.liars());
+    table.add_row(["liars survived".to_owned(), liars]);
+    let votes = format!("{} of {nodes} nodes", lease.faults.free());
+    table.add_row(["votes of a lease".to_owned(), votes]);
+    let objects = cluster.object_config().map_err(Failure::input)?;
+    let objects = objects.map_or("off".to_owned(), |objects| {
+        format!("{} of {nodes} nodes", objects.quorum)
+    });
+    table.add_row(["quorum of an object".to_owned(), objects]);
     output::print(&table)?;
     output::line("")?;
     let mut table = output::table(&["NODE", "API", "PEERS AND CLIENTS"]);

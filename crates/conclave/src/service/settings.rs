@@ -25,9 +25,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use conclave_client::Security;
-use conclave_client::secure::Secret;
 use conclave_node::access::AccessFile;
-use conclave_protocol::id::NodeId;
 use conclave_wire::Cluster;
 use conclave_wire::handle::Key;
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
@@ -428,7 +426,7 @@ impl Settings {
         let rejoin = file.rejoin.map(|path| base.join(path));
         let rejoin_file = layers.pick(REJOIN, flags.rejoin.clone(), rejoin, any_text)?;
         let rejoin = match &rejoin_file {
-            Some(path) => Some(rejoining(&path.value, &security)?),
+            Some(path) => Some(super::find::bearer(&path.value, security.clone())?),
             None => None,
         };
         let history = file.history.map(|path| base.join(path));
@@ -501,33 +499,6 @@ impl Settings {
         }
         rows
     }
-}
-
-/// As whom a node that lost its disk orders objects anew: one token for all nodes, or a line with
-/// number and token for each.
-fn rejoining(path: &Path, security: &Security) -> Result<Security, Failure> {
-    let place = shown(&path.display().to_string());
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("cannot read {place}: {error}")))?;
-    if !text.trim().contains(char::is_whitespace) {
-        return super::find::bearer(path, security.clone());
-    }
-    let mut tokens = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let mut words = line.split_whitespace();
-        let id = words.next().and_then(|id| id.parse::<u32>().ok());
-        match (id, words.next(), words.next()) {
-            (Some(id @ 1..), Some(token), None) => {
-                tokens.push((NodeId(id - 1), Secret::new(token)));
-            }
-            _ => {
-                return Err(Failure::Input(format!(
-                    "{place} must hold one token, or lines of a node's number and its token"
-                )));
-            }
-        }
-    }
-    Ok(security.clone().with_bearers(tokens))
 }
 
 fn cluster(

@@ -125,6 +125,13 @@ impl Up {
         if let Err(error) = &entry {
             tracing::warn!("other commands need --endpoints to find this cluster: {error}");
         }
+        let open = layout.tls_files().is_none() && self.access.is_none();
+        if layout.cluster.faults.byzantine() > 0 && open {
+            anstream::eprintln!(
+                "on this machine nobody has to show who they are, and one endpoint is believed \
+                 about the cluster; elsewhere clients need certificates, or a token for each node"
+            );
+        }
         self.announce(layout, &members.pids())?;
         loop {
             tokio::select! {

@@ -7,6 +7,7 @@ mod chaos;
 mod cluster;
 mod demo;
 mod elect;
+mod keeper;
 mod lease;
 mod lock;
 mod logs;

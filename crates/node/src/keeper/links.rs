@@ -94,7 +94,7 @@ impl Links {
         }
     }
 
-    /// How many tasks run, for its end.
+    /// Ends all connections.
     pub(super) fn end(mut self) {
         self.tasks.abort_all();
     }

@@ -63,7 +63,8 @@ struct Others {
     diffusion: Option<Diffusion>,
     suspects: Suspects,
     back: Option<Back>,
-    /// Connections on which this node looks; none while nothing has to be looked at.
+    /// Connections on which this node looks. None as long as it has no object: a cluster that is
+    /// used for locks alone is not crossed by connections.
     look: Option<Links>,
     events: mpsc::Sender<Event>,
     heard: mpsc::Receiver<Event>,
@@ -98,8 +99,6 @@ impl Others {
     }
 
     async fn run(mut self, mut notices: mpsc::UnboundedReceiver<Notice>) {
-        let dial = self.dial(As::Node);
-        self.look = Some(Links::open(&dial, &self.events));
         loop {
             let wait = self.timeout();
             tokio::select! {
@@ -154,6 +153,9 @@ impl Others {
     }
 
     fn noticed(&mut self, notice: Notice) {
+        if self.look.is_none() {
+            self.look = Some(Links::open(&self.dial(As::Node), &self.events));
+        }
         match notice {
             Notice::Own(object, stamp) => {
                 let lies = self.suspects.own(self.now(), object.clone(), stamp);

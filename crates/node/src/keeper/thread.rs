@@ -123,6 +123,7 @@ impl Loop {
     fn run(&mut self) -> Result<(), NodeError> {
         self.collect();
         self.finish()?;
+        self.set_gauges();
         loop {
             let batch = self.inbox.take(self.timeout());
             if batch.over {

@@ -27,9 +27,20 @@ impl Loop {
             let Some(conn) = self.conns.get_mut(id) else {
                 break None;
             };
-            if !conn.readable {
+            if !conn.readable || conn.stalled {
                 break None;
             }
+            let backlog = conn.stage == Stage::Keeper && conn.rest.len() > REST_MAX;
+            if backlog && self.may_read() {
+                // What came while the keeper had no room is heard before more is read.
+                match self.digest_with_rest(id, &[]) {
+                    Ok(()) => continue,
+                    Err(end) => break Some(end),
+                }
+            }
+            let Some(conn) = self.conns.get_mut(id) else {
+                break None;
+            };
             let got = match conn.read(&mut scratch, &mut sealed) {
                 Ok(got) => got,
                 Err(error) => break Some(broken(conn.stage, &error)),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `objects/log` | the records, in the format of the node's journal |
 //! | `objects/log.next` | the log that is being prepared |
-//! | `objects.made` | says that there is a log: without it the directory is from before there were objects |
+//! | `objects.made` | says that there is a log: without it there never was one |
 //!
 //! The log begins with what all records so far add up to, and has as much room again for more. When
 //! it is full a new one is written and put in its place; until it is on disk the old one is not

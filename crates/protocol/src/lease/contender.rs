@@ -428,7 +428,8 @@ impl Contender {
             attempts: self.attempts,
         };
         // Where the request still waits it would lock others out for nothing. Such a node may
-        // give its vote before it hears this, and forget it afterwards: it has no part in the lease.
+        // give its vote before it hears this and forget it afterwards: it has no part in the
+        // lease.
         let mut left = Vec::new();
         for (index, voice) in round.nodes.iter().enumerate() {
             let waits = matches!(voice.said, Said::Locked { queued: true, .. });

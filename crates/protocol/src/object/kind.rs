@@ -98,10 +98,18 @@ pub struct Draft<'a> {
     /// How many more reads and writes may be made.
     steps: u64,
     refused: bool,
-    /// What was there before, for going back.
-    undo: Vec<(Cell, Option<Option<Value>>)>,
+    /// What was written there before, for going back.
+    undo: Vec<(Cell, Before)>,
     marked: (usize, u64),
     noted: usize,
+}
+
+/// What a draft had for a cell.
+enum Before {
+    /// Nothing: the base counts.
+    Nothing,
+    /// This, or that it goes.
+    Written(Option<Value>),
 }
 
 impl fmt::Debug for Draft<'_> {
@@ -194,7 +202,8 @@ impl<'a> Draft<'a> {
     fn put(&mut self, cell: &[u8], value: Option<&[u8]>) {
         let cell = Cell::from(cell);
         let old = self.writes.insert(cell.clone(), value.map(Value::from));
-        self.undo.push((cell, old));
+        self.undo
+            .push((cell, old.map_or(Before::Nothing, Before::Written)));
     }
 
     pub(crate) fn raw_first(
@@ -243,8 +252,8 @@ impl<'a> Draft<'a> {
     pub(crate) fn undo(&mut self) {
         while let Some((cell, old)) = self.undo.pop() {
             match old {
-                Some(old) => self.writes.insert(cell, old),
-                None => self.writes.remove(&cell),
+                Before::Written(old) => self.writes.insert(cell, old),
+                Before::Nothing => self.writes.remove(&cell),
             };
         }
         (self.budget, self.steps) = self.marked;

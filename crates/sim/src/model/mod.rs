@@ -13,6 +13,7 @@
 mod object;
 mod options;
 mod properties;
+mod rooms;
 mod search;
 mod space;
 mod state;

@@ -136,7 +136,9 @@ proptest! {
             previous: Digest(digest),
             cells: cells
                 .iter()
-                .filter_map(|(cell, value)| Some((cell.as_slice().into(), value.as_deref()?.into())))
+                .filter_map(|(cell, value)| {
+                    Some((cell.as_slice().into(), value.as_deref()?.into()))
+                })
                 .collect(),
             last,
         };

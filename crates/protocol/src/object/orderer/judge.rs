@@ -75,13 +75,16 @@ fn highest_vouched(views: &Views, config: &ObjectConfig) -> Option<Stamp> {
     for view in views.values() {
         *counts.entry(view.committed).or_default() += 1;
     }
-    let support = |stamp: &Stamp| match config.rules.has(Plant::VersionEquality) {
-        true => counts
-            .iter()
-            .filter(|(other, _)| other.version == stamp.version)
-            .map(|(_, count)| count)
-            .sum(),
-        false => counts.get(stamp).copied().unwrap_or(0),
+    let support = |stamp: &Stamp| {
+        if config.rules.has(Plant::VersionEquality) {
+            counts
+                .iter()
+                .filter(|(other, _)| other.version == stamp.version)
+                .map(|(_, count)| count)
+                .sum()
+        } else {
+            counts.get(stamp).copied().unwrap_or(0)
+        }
     };
     let mut stamps = counts.keys().rev();
     stamps
@@ -140,18 +143,20 @@ fn choose(views: &Views, config: &ObjectConfig) -> Option<Stamp> {
 /// committed at a quorum.
 fn before_proposals(views: &Views, config: &ObjectConfig) -> u64 {
     let versions = views.values().map(|view| view.proposed.version);
-    let place = match config.rules.has(Plant::CompletedFromLargest) {
-        true => 1,
-        false => config.vouch(),
+    let place = if config.rules.has(Plant::CompletedFromLargest) {
+        1
+    } else {
+        config.vouch()
     };
     nth_largest(versions, place).unwrap_or(0).saturating_sub(1)
 }
 
 /// Operations that enough nodes say are waiting, in the order of their authors.
 pub(super) fn vouched_pending(views: &Views, config: &ObjectConfig) -> Vec<Pending> {
-    let needed = match config.rules.has(Plant::OneVoucher) {
-        true => 1,
-        false => config.vouch(),
+    let needed = if config.rules.has(Plant::OneVoucher) {
+        1
+    } else {
+        config.vouch()
     };
     let mut counts: BTreeMap<&Pending, usize> = BTreeMap::new();
     for view in views.values() {

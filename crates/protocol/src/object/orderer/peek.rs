@@ -49,6 +49,7 @@ struct Reply {
 pub(super) struct Watching {
     pub(super) key: Key,
     versions: BTreeMap<NodeId, u64>,
+    gone: BTreeMap<NodeId, ObjectRefusal>,
     told: Option<u64>,
 }
 
@@ -84,6 +85,7 @@ impl Orderer {
         let watch = Watching {
             key,
             versions: BTreeMap::new(),
+            gone: BTreeMap::new(),
             told: None,
         };
         self.watches.insert(ticket, watch);
@@ -177,9 +179,10 @@ impl Orderer {
     /// The state that is the latest, and its cells, if the replies show both.
     fn settled(&self, read: &Reading) -> Option<(Stamp, Spans)> {
         let loose = self.config.rules.has(Plant::ReadFromVouched);
-        let needed = match loose {
-            true => self.config.vouch(),
-            false => self.config.quorum,
+        let needed = if loose {
+            self.config.vouch()
+        } else {
+            self.config.quorum
         };
         let mut counts: BTreeMap<Stamp, usize> = BTreeMap::new();
         for reply in read.replies.values() {
@@ -267,10 +270,14 @@ impl Orderer {
             return;
         }
         let vouch = self.config.faults.vouch();
-        if let Some(watch) = self.watches.get(&ticket) {
-            let key = watch.key;
-            self.watches.remove(&ticket);
-            fail(out, key, Failure::Object(why));
+        if let Some(watch) = self.watches.get_mut(&ticket) {
+            watch.gone.insert(node, why);
+            let same = watch.gone.values().filter(|other| **other == why);
+            if same.count() >= vouch {
+                let key = watch.key;
+                self.watches.remove(&ticket);
+                fail(out, key, Failure::Object(why));
+            }
         }
         let Some(read) = self.reads.get_mut(&ticket) else {
             return;

@@ -242,9 +242,10 @@ fn forget(
 ) {
     let now = wall.0 / 1000;
     let early = config.rules.has(Plant::AuthorForgotten);
-    let idle = match early {
-        true => 0,
-        false => config.author_idle.as_millis() as u64,
+    let idle = if early {
+        0
+    } else {
+        config.author_idle.as_millis() as u64
     };
     let mut floor = author::floor(base).unwrap_or(0);
     let place = u128::from(chance.next_u64()) << 64 | u128::from(chance.next_u64());
