@@ -307,31 +307,24 @@ fn print_of(parts: &[&[u8]]) -> u128 {
 fn turns(calls: &[Call<Action, Reply>]) -> Vec<u64> {
     let popped = popped(calls);
     let end = |call: &Call<Action, Reply>| call.ended.as_ref().map_or(u64::MAX, |(end, _)| *end);
-    let mut turns: Vec<u64> = calls
-        .iter()
-        .map(|call| end(call).saturating_mul(2))
-        .collect();
-    // What nobody has seen popped comes after all that was pushed before it.
+    let mut turns: Vec<u64> = calls.iter().map(end).collect();
     let mut order = Vec::new();
     for (at, call) in calls.iter().enumerate() {
         if let Action::Push(value) = &call.op {
-            order.push((at, call.began, value));
+            let seen = popped.get(value).and_then(|at| at.first());
+            turns[at] = seen.map_or(u64::MAX, |at| end(&calls[*at]));
+            order.push((at, call.began));
         }
     }
-    order.sort_by_key(|(_, began, _)| *began);
-    let mut ends: Vec<(u64, usize)> = order
-        .iter()
-        .map(|(at, ..)| (end(&calls[*at]), *at))
-        .collect();
-    ends.sort_unstable();
-    let mut ended = ends.into_iter().peekable();
-    let mut before = 0;
-    for (at, began, value) in order {
-        while let Some((_, earlier)) = ended.next_if(|(end, _)| *end < began) {
-            before = before.max(turns[earlier]);
-        }
-        let seen = popped.get(value).and_then(|at| at.first());
-        turns[at] = seen.map_or(before | 1, |at| end(&calls[*at]).saturating_mul(2));
+    order.sort_by_key(|(_, began)| *began);
+    // What was pushed before another comes out before it, whenever its pop was answered.
+    let mut least = vec![u64::MAX; order.len() + 1];
+    for (place, (at, _)) in order.iter().enumerate().rev() {
+        least[place] = least[place + 1].min(turns[*at]);
+    }
+    for (at, _) in &order {
+        let after = order.partition_point(|(_, began)| *began <= end(&calls[*at]));
+        turns[*at] = turns[*at].min(least[after]);
     }
     turns
 }
@@ -409,9 +402,64 @@ pub fn check(calls: &[Call<Action, Reply>], steps_max: u64) -> Verdict {
         Action::Add(_) | Action::Count => linearizable(&Counter, calls, steps_max),
         Action::Push(_) | Action::Pop => check_queue(calls, steps_max),
         Action::Append(_) | Action::Read(..) | Action::Trim(_) => {
-            linearizable(&Log, calls, steps_max)
+            linearizable(&SeenLog::new(calls), calls, steps_max)
         }
         _ => check_map(calls, steps_max),
+    }
+}
+
+/// A log of which it is known, from what was read, what stands at some places: so an append
+/// without an answer is tried where it was seen, and nowhere else.
+struct SeenLog {
+    items: BTreeMap<u64, Bytes>,
+    /// Where each value stands, if every value is appended once.
+    places: BTreeMap<Bytes, u64>,
+}
+
+impl SeenLog {
+    fn new(calls: &[Call<Action, Reply>]) -> Self {
+        let mut items = BTreeMap::new();
+        let mut values: BTreeMap<&Bytes, u32> = BTreeMap::new();
+        for call in calls {
+            if let Action::Append(value) = &call.op {
+                *values.entry(value).or_default() += 1;
+            }
+            if let Some((_, Reply::Items(read))) = &call.ended {
+                items.extend(read.iter().cloned());
+            }
+        }
+        let once = |(_, value): &(&u64, &Bytes)| values.get(*value) == Some(&1);
+        let places = items.iter().filter(once);
+        let places = places.map(|(place, value)| (value.clone(), *place));
+        Self {
+            places: places.collect(),
+            items,
+        }
+    }
+}
+
+impl Model for SeenLog {
+    type Op = Action;
+    type Result = Reply;
+    type State = Lines;
+
+    fn start(&self) -> Lines {
+        Log.start()
+    }
+
+    fn step(&self, state: &Lines, op: &Action, result: Option<&Reply>) -> Option<Lines> {
+        if let Action::Append(value) = op {
+            let place = state.items.len() as u64;
+            let here = self.items.get(&place).is_none_or(|seen| seen == value);
+            if !here || self.places.get(value).is_some_and(|seen| *seen != place) {
+                return None;
+            }
+        }
+        Log.step(state, op, result)
+    }
+
+    fn print(&self, state: &Lines) -> u128 {
+        state.print()
     }
 }
 

@@ -25,7 +25,7 @@ const SIZES: [(u32, u32); 4] = [(7, 1), (7, 1), (8, 1), (13, 2)];
 
 /// The options of a seed. A planted bug changes them so that what it breaks happens often.
 pub fn swarm(frame: Frame, seed: u64) -> Options {
-    let mut rng = Prng::new(seed ^ 0x006f_626a_6563_74);
+    let mut rng = Prng::new(seed ^ 0x6f62_6a65_6374);
     let (nodes, byzantine) = frame.size.unwrap_or_else(|| one(&mut rng, &SIZES));
     let mut options = Options {
         seed,

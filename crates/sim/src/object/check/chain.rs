@@ -29,7 +29,6 @@ impl Default for Chain {
 impl Chain {
     /// A correct node has committed this state.
     pub fn committed(&mut self, at: True, node: NodeId, state: &State) -> Result<(), Violation> {
-        self.holds(at, Some(node), state.stamp())?;
         if let Some(version) = state.version().checked_sub(1) {
             let before = Stamp {
                 version,
@@ -37,6 +36,7 @@ impl Chain {
             };
             self.holds(at, Some(node), before)?;
         }
+        self.holds(at, Some(node), state.stamp())?;
         if state.version() > self.top.version() {
             self.top = state.clone();
         }

@@ -77,6 +77,11 @@ pub(super) fn toy() -> Name {
     Name::new("toy")
 }
 
+/// In whose name a client asks.
+pub(super) fn principal(client: usize) -> Arc<str> {
+    format!("c{client}").into()
+}
+
 impl World<'_> {
     /// A client's process starts.
     pub(super) fn client_up(&mut self, client: usize) {
@@ -181,16 +186,11 @@ impl World<'_> {
         self.options.intruder && client + 1 == self.clients.len()
     }
 
-    /// In whose name a client asks.
-    pub(super) fn principal(&self, client: usize) -> Arc<str> {
-        format!("c{client}").into()
-    }
-
     /// The ledger's first client says who may write: everybody but the last.
     fn seal(&mut self, key: Key) {
         let others = 0..self.clients.len() - 1;
         let acl = Acl {
-            write: others.map(|client| self.principal(client)).collect(),
+            write: others.map(principal).collect(),
             read: Vec::new(),
         };
         let command = Command::Submit {
@@ -259,22 +259,18 @@ impl World<'_> {
         let call = self.checks.answers.began(at, client as u32, action.clone());
         let kind: Arc<dyn Kind> = Arc::new(Toy);
         let object = toy();
-        match Toy::span(&action).filter(|_| self.rng.chance(0.7)) {
-            Some(span) => {
-                let spans = vec![span];
-                let command = Command::Read {
-                    object,
-                    kind,
-                    spans,
-                };
-                (Doing::Look(call, action), command)
-            }
-            None => {
-                let wish = Wish::Operation(write_action(&action));
-                let command = Command::Submit { object, kind, wish };
-                (Doing::Act(call), command)
-            }
-        }
+        let Some(span) = Toy::span(&action).filter(|_| self.rng.chance(0.7)) else {
+            let wish = Wish::Operation(write_action(&action));
+            let command = Command::Submit { object, kind, wish };
+            return (Doing::Act(call), command);
+        };
+        let spans = vec![span];
+        let command = Command::Read {
+            object,
+            kind,
+            spans,
+        };
+        (Doing::Look(call, action), command)
     }
 
     pub(super) fn client_step(&mut self, client: usize, input: ClientInput) {
@@ -353,7 +349,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn to_client(
+    pub(super) fn at_client(
         &mut self,
         client: usize,
         node: usize,

@@ -238,7 +238,7 @@ impl<'a> World<'a> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Connect { client, node, life } => self.connect(client, node, life),
-            Event::ToNode { node, link, ask } => self.to_node(node, link, ask),
+            Event::ToNode { node, link, ask } => self.at_node(node, link, ask),
             Event::ToClient {
                 client,
                 node,
@@ -246,7 +246,7 @@ impl<'a> World<'a> {
                 answer,
             } => {
                 if self.is_open(client, node, link) {
-                    self.to_client(client, node, answer);
+                    self.at_client(client, node, answer);
                 }
             }
             Event::ClosedAtNode { node, link } => self.closed_at_node(node, link),

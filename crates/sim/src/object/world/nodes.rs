@@ -203,11 +203,11 @@ impl World<'_> {
             if let Err(error) = stored.apply(&record) {
                 found = found.or(Some(broken("records", at, error.to_string())));
             }
-            let object = match &record {
-                KeeperRecord::Committed { object, .. }
-                | KeeperRecord::Adopted { object, .. }
-                | KeeperRecord::Restored { object, .. } => object,
-                _ => continue,
+            let (KeeperRecord::Committed { object, .. }
+            | KeeperRecord::Adopted { object, .. }
+            | KeeperRecord::Restored { object, .. }) = &record
+            else {
+                continue;
             };
             let (None, Some(kept)) = (here.habit, stored.objects.get(object)) else {
                 continue;
@@ -273,7 +273,7 @@ impl World<'_> {
     }
 
     /// A question arrives at a node.
-    pub(super) fn to_node(&mut self, node: usize, link: LinkId, ask: Ask) {
+    pub(super) fn at_node(&mut self, node: usize, link: LinkId, ask: Ask) {
         let Some(client) = self.nodes[node].links.get(&link).copied() else {
             return;
         };

@@ -8,6 +8,7 @@ use conclave_protocol::keeper::{Answer, Ask, Caller, KeeperInput};
 use conclave_protocol::lease::{LeaseAnswer, LeaseAsk, LeaseReply, Space};
 use conclave_protocol::lock::Who;
 
+use super::clients::principal;
 use super::{Event, World};
 use crate::fact::True;
 
@@ -234,7 +235,7 @@ impl World<'_> {
         self.nodes[node].links.insert(link, client);
         let caller = Caller {
             who: Who {
-                principal: self.principal(client),
+                principal: principal(client),
                 gateway: false,
             },
             node: None,
