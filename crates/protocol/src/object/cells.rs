@@ -1,4 +1,4 @@
-//! The cells of an object that are not its kind's: the first byte of a cell's name says whose it is.
+//! The cells of an object that are not its kind's: their first byte says whose they are.
 
 pub use super::kind::{AUTHORS, DATA, META};
 
