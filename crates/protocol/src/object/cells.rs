@@ -1,4 +1,4 @@
-//! The cells of an object that are not its kind's: the first byte of a cell's name says whose it is.
+//! The cells of an object that are not its kind's: a name's first byte says whose it is.
 
 pub use super::kind::{AUTHORS, DATA, META};
 
