@@ -2,7 +2,7 @@
 //! own to every node, timers and callers around [`KeeperClient`].
 //!
 //! The guards and handles of the public API are built on it: [`LeaseGuard`](crate::LeaseGuard),
-//! [`Object`](crate::Object) and its kinds.
+//! [`Object`] and its kinds.
 
 mod core;
 pub(crate) mod error;

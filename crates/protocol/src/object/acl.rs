@@ -1,8 +1,8 @@
 //! Who may read and write an object, as its owner has laid down in one of its cells.
 //!
 //! Without the cell everybody may whom the cluster's own permissions let. With it, only those it
-//! names, the object's creator and those who administer its name. Whoever may write may read. A
-//! client that may write is trusted with all of the object, this cell included.
+//! names and the object's creator; those who administer its name may read. Whoever may write may
+//! read. A client that may write is trusted with all of the object, this cell included.
 
 use std::sync::Arc;
 
@@ -109,7 +109,9 @@ pub fn may(access: &Access, state: &State, name: &[u8], principal: &str, want: W
     let creator = state.get(cells::CREATOR);
     creator.is_some_and(|creator| **creator == *principal.as_bytes())
         || Acl::read_cell(cell).is_some_and(|acl| acl.names(principal, want))
-        || !access.is_open() && access.may(principal, Action::Administer, name)
+        || want == Want::Read
+            && !access.is_open()
+            && access.may(principal, Action::Administer, name)
 }
 
 #[cfg(test)]
@@ -168,14 +170,15 @@ mod tests {
         };
         let some = [
             rule("eve", &[Action::Acquire, Action::Read]),
-            rule("ops", &[Action::Acquire, Action::Administer]),
+            rule("ops", &[Action::Acquire, Action::Read, Action::Administer]),
             rule("bob", &[Action::Read]),
         ];
         let rules = Access::new(some).expect("rules");
         assert!(!may(&rules, &state, b"x", "eve", Want::Write));
         assert!(!may(&rules, &state, b"x", "bob", Want::Write));
         assert!(!may(&rules, &state, b"x", "ann", Want::Read));
-        assert!(may(&rules, &state, b"x", "ops", Want::Write));
+        assert!(may(&rules, &state, b"x", "ops", Want::Read));
+        assert!(!may(&rules, &state, b"x", "ops", Want::Write));
     }
 
     #[test]

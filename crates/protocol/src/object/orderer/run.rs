@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use conclave_quorum::Prng;
 
-use crate::object::acl::Acl;
+use crate::object::acl::{Acl, Want};
 use crate::object::author::{self, Known, LastOp};
 use crate::object::cells;
 use crate::object::config::ObjectConfig;
@@ -155,7 +155,22 @@ impl Run<'_> {
             .collect()
     }
 
+    /// Whether the object's owner lets it be changed in this name. Nodes ask this, too; but some
+    /// that have not heard of the owner's last word yet may have taken the operation.
+    fn is_let_in(&self, draft: &Draft<'_>) -> bool {
+        let Some(acl) = draft.raw_get(cells::ACL) else {
+            return true;
+        };
+        let creator = draft.raw_get(cells::CREATOR);
+        creator.is_some_and(|creator| *creator == *self.principal.as_bytes())
+            || Acl::read_cell(&acl).is_some_and(|acl| acl.names(self.principal, Want::Write))
+            || self.config.rules.has(Plant::AclIgnored)
+    }
+
     fn wish(&mut self, wish: &Wish, batch: &Batch, draft: &mut Draft<'_>) -> Outcome {
+        if !self.is_let_in(draft) {
+            return Outcome::Failed(Fault::NotPermitted);
+        }
         let made = draft.raw_get(cells::KIND);
         let kind = self.kind.name();
         let same = made.as_deref().is_none_or(|made| made == kind.as_bytes());

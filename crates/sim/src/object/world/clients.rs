@@ -143,11 +143,7 @@ impl World<'_> {
         if here.life != life || here.left == 0 || here.doing.is_some() {
             return;
         }
-        let waits = if self.is_intruder(client) {
-            !self.is_sealed()
-        } else {
-            self.options.intruder && !self.sealed && client > 0
-        };
+        let waits = self.options.intruder && !self.sealed && client > 0;
         if waits {
             return self.queue.push_in(SEAL_LOOK, Event::Next(client, life));
         }

@@ -6,11 +6,9 @@ use conclave_protocol::id::{LinkId, Name, NodeId};
 use conclave_protocol::keeper::{
     Answer, Ask, Keeper, KeeperConfig, KeeperInput, KeeperRecord, KeeperStart, KeeperStored,
 };
-use conclave_protocol::object::cells;
 use conclave_protocol::object::{ObjectTell, Phase, Rank};
 use conclave_protocol::{EffectsOf, Envelope, Machine};
 
-use super::clients::ledger;
 use super::{Event, World};
 use crate::clock::Clock;
 use crate::fact::Violation;
@@ -230,18 +228,6 @@ impl World<'_> {
         }
         self.trace_answer(node, link, &answer);
         self.down(node, link, answer);
-    }
-
-    /// Whether every truthful node knows who may write the ledger: one that does not may take what
-    /// it should not.
-    pub(super) fn is_sealed(&self) -> bool {
-        let sealed = |node: &Node| {
-            let stored = node.disk.durable.as_ref();
-            let kept = stored.and_then(|stored| stored.objects.get(&ledger()));
-            kept.is_some_and(|kept| kept.committed.get(cells::ACL).is_some())
-        };
-        let mut honest = self.nodes.iter().filter(|node| node.habit.is_none());
-        self.sealed && honest.all(sealed)
     }
 
     /// What a truthful node promises is on its disk by then.
