@@ -14,7 +14,7 @@ use conclave_protocol::keeper::{
 use conclave_protocol::lease::{LeaseConfig, Terms};
 use conclave_protocol::lock::{Access, Who};
 use conclave_protocol::object::kinds::{Code, Typed, counter, result};
-use conclave_protocol::object::{Kind, ObjectConfig, Wish};
+use conclave_protocol::object::{Kind, ObjectAsk, ObjectConfig, ObjectRefusal, ObjectTell, Wish};
 use conclave_protocol::{Effects, Instant, Machine, Now, Wall};
 
 /// Nodes and clients that hear each other after a while.
@@ -304,4 +304,35 @@ fn a_lease_takes_one_round_trip_and_goes_to_the_next_when_it_is_given_back() {
     let both = held(&pair);
     assert_eq!(both.len(), 2);
     assert!(both[1].1 > both[0].1, "tokens grow");
+}
+
+#[test]
+fn one_node_alone_cannot_end_a_watch() {
+    let mut pair = Pair::new(7, 1, 1);
+    let command = Command::Watch {
+        object: Name::new("hits"),
+        kind: Arc::new(Typed(counter::Counter)),
+    };
+    pair.tell(0, ClientInput::Do(Key(1), command));
+    let tickets = pair.mail.values().filter_map(|mail| match mail {
+        Mail::ToNode(_, _, Ask::Object(_, ObjectAsk::Watch { ticket })) => Some(*ticket),
+        _ => None,
+    });
+    let ticket = tickets.last().expect("a question");
+    let gone = |node| {
+        let why = ObjectRefusal::NotPermitted;
+        let tell = ObjectTell::Gone { ticket, why };
+        ClientInput::Heard(NodeId::at(node), Answer::Object(Name::new("hits"), tell))
+    };
+    let failed = |pair: &Pair| {
+        let failed = |(_, _, event): &(_, _, ClientEvent)| {
+            matches!(event, ClientEvent::Failed { key: Key(1), .. })
+        };
+        pair.events.iter().any(failed)
+    };
+    pair.tell(0, gone(3));
+    pair.tell(0, gone(3));
+    assert!(!failed(&pair), "b nodes may lie");
+    pair.tell(0, gone(4));
+    assert!(failed(&pair), "one of two tells the truth");
 }

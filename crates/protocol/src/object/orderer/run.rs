@@ -294,3 +294,83 @@ fn forget(
         draft.raw_set(cells::FLOOR, None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Aborts, Faults};
+    use crate::lease::LeaseConfig;
+    use crate::object::envelope::decode_outcomes;
+    use crate::object::kinds::{Code, Typed, counter};
+    use crate::object::message::Author;
+
+    fn pending(who: &str, author: u128, number: u64, wish: Wish) -> Pending {
+        let batch = Batch {
+            kind: "counter".to_owned(),
+            code: 1,
+            wishes: vec![wish],
+        };
+        Pending {
+            op: OpId {
+                author: Author(author << 80),
+                number,
+            },
+            principal: who.into(),
+            body: batch.encode().into(),
+        }
+    }
+
+    fn add() -> Wish {
+        Wish::Operation(counter::Op::Add(1).encode().into())
+    }
+
+    /// Lets operations be done upon a state, and gives what came of the last one.
+    fn after(base: &State, operations: &[Pending]) -> (State, Outcome) {
+        let faults = Faults::new(7, 1).expect("enough nodes");
+        let lease = Arc::new(LeaseConfig::new(faults));
+        let config = ObjectConfig::new(lease, Aborts::Vouched).expect("enough nodes");
+        let kind = Typed(counter::Counter);
+        let wall = Wall(1_000_000);
+        let delta = run(base, operations, &kind, &config, wall, &mut Prng::new(1));
+        let state = base
+            .next(&delta.expect("something new"))
+            .expect("a version");
+        let last = operations.last().expect("an operation").op;
+        let Known::Done(result) = author::known(&state, last) else {
+            panic!("it was not done");
+        };
+        let outcome = decode_outcomes(&result).expect("outcomes").remove(0);
+        (state, outcome)
+    }
+
+    #[test]
+    fn whom_the_owner_does_not_let_in_changes_nothing_whatever_nodes_have_taken() {
+        let acl = Acl {
+            write: vec!["bob".into()],
+            read: Vec::new(),
+        };
+        let acl = Wish::SetAcl(acl.write_cell().expect("small"));
+        // In the very version that shuts her out, and later.
+        let ops = [pending("ann", 1, 1, acl), pending("eve", 2, 1, add())];
+        let (shut, outcome) = after(&State::new(), &ops);
+        assert_eq!(outcome, Outcome::Failed(Fault::NotPermitted));
+        let (state, outcome) = after(&shut, &[pending("eve", 2, 2, add())]);
+        assert_eq!(outcome, Outcome::Failed(Fault::NotPermitted));
+        assert!(state.cells(&[DATA], false).next().is_none());
+        for (who, author) in [("ann", 3), ("bob", 4)] {
+            let (_, outcome) = after(&shut, &[pending(who, author, 1, add())]);
+            assert!(matches!(outcome, Outcome::Result(_)), "{who}");
+        }
+        let (_, outcome) = after(&shut, &[pending("bob", 4, 1, Wish::Delete)]);
+        assert_eq!(outcome, Outcome::Failed(Fault::NotPermitted));
+    }
+
+    #[test]
+    fn what_was_done_is_not_done_again() {
+        let (once, _) = after(&State::new(), &[pending("ann", 1, 1, add())]);
+        let again = [pending("ann", 1, 1, add()), pending("bob", 2, 1, add())];
+        let (twice, _) = after(&once, &again);
+        let number = twice.cells(&[DATA], false).next().expect("the number").1;
+        assert_eq!(number[..], 2_i64.to_be_bytes());
+    }
+}
