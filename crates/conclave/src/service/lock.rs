@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
+use super::ending::{ended, ending};
 use super::find::{Endpoints, Target, not_connected};
 use super::forward::Signals;
 use super::place::shown;
@@ -116,14 +117,8 @@ impl Lock {
         if !self.json {
             return result;
         }
-        let (outcome, code, message) = match &result {
-            Ok(()) => ("done", 0, None),
-            Err(Failure::Exit(code)) => ("done", *code, None),
-            Err(Failure::NotAcquired(message)) => ("not_acquired", 3, Some(message)),
-            Err(Failure::Lost(message)) => ("lost", 4, Some(message)),
-            Err(Failure::NoQuorum(message)) => ("no_quorum", 5, Some(message)),
-            Err(Failure::Input(message)) => ("refused", 2, Some(message)),
-            Err(_) => return result,
+        let Some((outcome, code, message)) = ending(&result) else {
+            return result;
         };
         let line = json!({
             "lock": self.name.to_string_lossy(),
@@ -137,11 +132,7 @@ impl Lock {
             "message": message,
         });
         anstream::eprintln!("{line}");
-        if code == 0 {
-            Ok(())
-        } else {
-            Err(Failure::Exit(code))
-        }
+        ended(code)
     }
 
     /// What is held, in words.

@@ -8,6 +8,7 @@ mod check_config;
 mod daemon;
 mod demo;
 mod elect;
+mod ending;
 mod find;
 mod forward;
 mod guarded;
