@@ -314,11 +314,11 @@ fn one_node_alone_cannot_end_a_watch() {
         kind: Arc::new(Typed(counter::Counter)),
     };
     pair.tell(0, ClientInput::Do(Key(1), command));
-    let tickets = pair.mail.values().filter_map(|mail| match mail {
+    let mut tickets = pair.mail.values().filter_map(|mail| match mail {
         Mail::ToNode(_, _, Ask::Object(_, ObjectAsk::Watch { ticket })) => Some(*ticket),
         _ => None,
     });
-    let ticket = tickets.last().expect("a question");
+    let ticket = tickets.next().expect("a question");
     let gone = |node| {
         let why = ObjectRefusal::NotPermitted;
         let tell = ObjectTell::Gone { ticket, why };
