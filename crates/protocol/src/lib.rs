@@ -8,6 +8,7 @@ pub mod keeper;
 pub mod lease;
 pub mod lock;
 pub mod machine;
+pub mod multilevel;
 pub mod object;
 pub mod table;
 pub mod time;

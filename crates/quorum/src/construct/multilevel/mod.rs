@@ -98,6 +98,11 @@ impl Multilevel {
         self.part(id).family.as_ref()
     }
 
+    /// The coterie of a cluster, to be kept.
+    pub fn shared_coterie(&self, id: ClusterId) -> Arc<dyn Family> {
+        self.part(id).family.clone()
+    }
+
     fn part(&self, id: ClusterId) -> &Part {
         let size = self.clusters.size(id);
         let part = self.parts.get(&size);

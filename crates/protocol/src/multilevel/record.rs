@@ -1,0 +1,82 @@
+//! What a node of a hierarchy keeps on disk.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::message::{Block, GrantId, Id, Place};
+use crate::id::Token;
+
+/// What is written to disk. Only arbiters of the root write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LevelRecord<L> {
+    /// The root's permission was given.
+    Grant(L, Kept),
+    /// It is free again, and tokens up to this one may have been used.
+    Free(L, Token),
+    /// Tokens up to this one may be promised, and leases of up to this length.
+    Promise {
+        /// The largest token.
+        ceiling: Token,
+        /// The longest lease.
+        lease: Duration,
+    },
+}
+
+/// A permission of the root as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kept {
+    /// Whose it is.
+    pub rid: Id,
+    /// Its place in the order.
+    pub place: Place,
+    /// Its number.
+    pub grant: GrantId,
+    /// The tokens reserved for it.
+    pub block: Block,
+    /// How long it is kept for a silent holder.
+    pub span: Duration,
+}
+
+/// What a node finds on its disk when it starts.
+#[derive(Clone, Debug)]
+pub struct LevelStored<L> {
+    /// Permissions that were not freed.
+    pub grants: BTreeMap<L, Kept>,
+    /// The largest token that may have been used, by lock; with the default for all others.
+    pub floors: BTreeMap<L, Token>,
+    /// The largest token that may have been promised.
+    pub ceiling: Token,
+    /// The longest lease that may have been promised.
+    pub lease: Duration,
+}
+
+impl<L> Default for LevelStored<L> {
+    fn default() -> Self {
+        Self {
+            grants: BTreeMap::new(),
+            floors: BTreeMap::new(),
+            ceiling: Token(0),
+            lease: Duration::ZERO,
+        }
+    }
+}
+
+impl<L: Ord + Clone> LevelStored<L> {
+    /// Takes note of one record.
+    pub fn apply(&mut self, record: &LevelRecord<L>) {
+        match record {
+            LevelRecord::Grant(lock, kept) => {
+                self.grants.insert(lock.clone(), *kept);
+            }
+            LevelRecord::Free(lock, used) => {
+                self.grants.remove(lock);
+                let floor = self.floors.entry(lock.clone()).or_default();
+                *floor = (*floor).max(*used);
+            }
+            LevelRecord::Promise { ceiling, lease } => {
+                self.ceiling = self.ceiling.max(*ceiling);
+                self.lease = self.lease.max(*lease);
+            }
+        }
+    }
+}
