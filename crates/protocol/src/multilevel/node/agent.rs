@@ -189,6 +189,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
                 node: *node,
                 rid: rid.counter,
                 answer: Answer::Open,
+                yielded: GrantId::default(),
                 block: Block::default(),
                 fresh: now,
                 renewal: 0,
@@ -300,8 +301,12 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         if stage != Stage::Asking && asked.counts {
             return;
         }
+        if grant <= asked.yielded && !any {
+            return;
+        }
         if asked.answer == Answer::Early(grant) {
             asked.answer = Answer::Open;
+            asked.yielded = grant;
             self.send(at.lock, at.level, from, Word::Yield { rid, grant }, out);
             return;
         }
@@ -348,6 +353,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         match asked.answer {
             Answer::Given(given) if given == grant || any => {
                 asked.answer = Answer::Open;
+                asked.yielded = grant;
                 self.send(at.lock, at.level, from, Word::Yield { rid, grant }, out);
             }
             Answer::Given(_) => {}

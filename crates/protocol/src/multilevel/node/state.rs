@@ -125,6 +125,8 @@ pub(super) struct Asked {
     /// The counter of the request.
     pub(super) rid: u64,
     pub(super) answer: Answer,
+    /// The last grant that was given back: answers up to it are repeated ones.
+    pub(super) yielded: GrantId,
     pub(super) block: Block,
     /// From when its lease counts: when the request or the last answered renewal was sent.
     pub(super) fresh: Instant,
@@ -260,6 +262,4 @@ pub(super) struct Wish {
     pub(super) line: Line,
     /// Until when it may be inside.
     pub(super) inside: Option<Instant>,
-    /// Whether the node it asked is gone: it is inside for the last time.
-    pub(super) orphan: bool,
 }

@@ -52,7 +52,6 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             life: Incarnation(0),
             line: Line::default(),
             inside: None,
-            orphan: false,
         });
         self.wish_asks(lock, cid, out);
         self.rest(lock);
@@ -311,13 +310,11 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         }
         let mut again = Vec::new();
-        for wish in &mut self.lock(lock).wishes {
+        for wish in &self.lock(lock).wishes {
             if wish.at != Some(node) || wish.life > life {
                 continue;
             }
-            if wish.inside.is_some() {
-                wish.orphan = true;
-            } else {
+            if wish.inside.is_none() {
                 again.push(wish.cid);
             }
         }
