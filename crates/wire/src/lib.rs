@@ -12,6 +12,7 @@ mod generated;
 pub mod greeting;
 pub mod handle;
 pub mod keeper;
+pub mod levels;
 mod parts;
 mod pb;
 pub mod record;

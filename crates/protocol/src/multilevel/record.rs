@@ -38,7 +38,7 @@ pub struct Kept {
 }
 
 /// What a node finds on its disk when it starts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelStored<L> {
     /// Permissions that were not freed.
     pub grants: BTreeMap<L, Kept>,
