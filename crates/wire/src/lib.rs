@@ -11,6 +11,7 @@ pub mod faults;
 mod generated;
 pub mod greeting;
 pub mod handle;
+pub mod hierarchy;
 pub mod keeper;
 pub mod levels;
 mod parts;

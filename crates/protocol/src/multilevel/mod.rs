@@ -27,4 +27,4 @@ pub use node::LevelNode;
 pub use plant::{LevelPlant, LevelRules};
 pub use record::{Kept, LevelRecord, LevelStored};
 pub use sight::{Seen, Sight};
-pub use topology::{Any, Choose, HeapTree, Seat, Topology};
+pub use topology::{Any, Choose, HeapTree, Seat, Topology, TopologyError};
