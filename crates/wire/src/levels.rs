@@ -401,10 +401,9 @@ pub(crate) fn put_record(out: &mut Vec<u8>, record: &LevelRecord<Name>) {
             put_block(out, 5, &kept.block);
             pb::span(out, 6, kept.span);
         }),
-        LevelRecord::Free(lock, used) => pb::message(out, 2, |out| {
-            pb::bytes(out, 1, lock.bytes());
-            pb::fixed(out, 2, used.0);
-        }),
+        LevelRecord::Free(lock) => {
+            pb::message(out, 2, |out| pb::bytes(out, 1, lock.bytes()));
+        }
         LevelRecord::Promise { ceiling, lease } => pb::message(out, 3, |out| {
             pb::fixed(out, 1, ceiling.0);
             pb::span(out, 2, *lease);
@@ -418,10 +417,7 @@ pub(crate) fn record(mut from: Reader<'_>) -> Result<LevelRecord<Name>, Bad> {
     while let Some((field, value)) = from.next()? {
         let record = match field {
             1 => kept(value.message()?)?,
-            2 => {
-                let (lock, used) = named(value.message()?)?;
-                LevelRecord::Free(lock, used)
-            }
+            2 => LevelRecord::Free(named(value.message()?)?),
             3 => promise(value.message()?)?,
             _ => continue,
         };
@@ -432,16 +428,14 @@ pub(crate) fn record(mut from: Reader<'_>) -> Result<LevelRecord<Name>, Bad> {
     found.ok_or(Bad("an unknown kind of record"))
 }
 
-fn named(mut from: Reader<'_>) -> Result<(Name, Token), Bad> {
-    let (mut lock, mut used) = (&b""[..], 0);
+fn named(mut from: Reader<'_>) -> Result<Name, Bad> {
+    let mut lock = &b""[..];
     while let Some((field, value)) = from.next()? {
-        match field {
-            1 => lock = value.bytes(TEXT_MAX)?,
-            2 => used = value.fixed()?,
-            _ => {}
+        if field == 1 {
+            lock = value.bytes(TEXT_MAX)?;
         }
     }
-    Ok((Name::new(lock), Token(used)))
+    Ok(Name::new(lock))
 }
 
 fn kept(mut from: Reader<'_>) -> Result<LevelRecord<Name>, Bad> {

@@ -25,15 +25,20 @@ pub(super) struct LevelParts {
     pub(super) stored: LevelStored<Name>,
 }
 
-/// What the arbiters of the root find when they start. Of a disk that is lost nothing is known: no
-/// token above the clock and its lead was ever promised, and no lease longer than the longest.
+/// What the arbiters of the root find when they start. Tokens begin at the clock and grow far more
+/// slowly: of a lost disk it is known that none above the clock and a lead was promised, and no
+/// lease longer than the longest.
 pub(super) fn stored(start: &Start, config: &LevelConfig, now: Now) -> LevelStored<Name> {
     match start {
-        Start::Init => LevelStored::default(),
+        Start::Init => LevelStored {
+            ceiling: Token(now.wall.0),
+            ..LevelStored::default()
+        },
         Start::Disk(stored) => stored.levels.clone(),
         Start::Lost => LevelStored {
             ceiling: Token(now.wall.plus(LOST_LEAD).0),
             lease: config.lease_max,
+            lost: true,
             ..LevelStored::default()
         },
     }
@@ -62,9 +67,10 @@ pub(super) struct Levels {
     /// Whether the queue is being emptied further up.
     turning: bool,
     parked: VecDeque<(u64, Envelope<NodeId, LevelMessage<Name>>)>,
-    /// The front counts its own records: so many of them are among so many of all.
-    marks: VecDeque<(u64, u64)>,
-    front_written: u64,
+    /// Each machine counts its own records: so many of the front's and so many of the levels' are
+    /// among so many of all.
+    marks: VecDeque<(u64, [u64; 2])>,
+    wrote: [u64; 2],
 }
 
 impl Levels {
@@ -96,24 +102,24 @@ impl Levels {
             turning: false,
             parked: VecDeque::new(),
             marks: VecDeque::new(),
-            front_written: 0,
+            wrote: [0; 2],
         })
     }
 
-    /// The front wrote records; all records are so many now.
-    pub(super) fn front_wrote(&mut self, records: u64, written: u64) {
-        self.front_written += records;
-        self.marks.push_back((written, self.front_written));
+    /// The front or the levels wrote records; all records are so many now.
+    pub(super) fn wrote(&mut self, records: u64, front: bool, written: u64) {
+        self.wrote[usize::from(!front)] += records;
+        self.marks.push_back((written, self.wrote));
     }
 
-    /// How many of the front's records are among the first `synced` of all.
-    fn front_synced(&mut self, synced: u64) -> Option<u64> {
+    /// How many records of each machine are among the first `synced` of all, if that is news.
+    fn synced(&mut self, synced: u64) -> Option<[u64; 2]> {
         let mut own = None;
-        while let Some((all, front)) = self.marks.front().copied() {
+        while let Some((all, each)) = self.marks.front().copied() {
             if all > synced {
                 break;
             }
-            own = Some(front);
+            own = Some(each);
             self.marks.pop_front();
         }
         own
@@ -270,13 +276,16 @@ impl Loop {
         }
     }
 
-    /// What waited for these records leaves; how many of the front's own are among them.
+    /// What waited for these records leaves, then the levels hear of it; how many of the front's
+    /// own are among them.
     pub(super) fn levels_durable(&mut self, synced: u64) -> Option<u64> {
         loop {
             let levels = self.levels.as_mut()?;
             let ready = levels.parked.front().is_some_and(|(at, _)| *at <= synced);
             if !ready {
-                return levels.front_synced(synced);
+                let [front, own] = levels.synced(synced)?;
+                levels.queue.push_back(Local::Up(LevelInput::Durable(own)));
+                return Some(front);
             }
             if let Some((_, envelope)) = levels.parked.pop_front() {
                 self.level_send(envelope);

@@ -526,8 +526,8 @@ impl Loop {
     /// Records are about to be written, by the front or by the levels.
     pub(super) fn note_records(&mut self, records: u64, front: bool) {
         self.written += records;
-        if let Some(levels) = self.levels.as_mut().filter(|_| front) {
-            levels.front_wrote(records, self.written);
+        if let Some(levels) = &mut self.levels {
+            levels.wrote(records, front, self.written);
         }
     }
 

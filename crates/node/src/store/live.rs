@@ -22,7 +22,7 @@ pub(super) struct Live {
     /// Says that there is no clean mark, so that a journal of nothing else is still not new.
     unclean: Vec<u8>,
     grants: BTreeMap<(SessionId, RequestNo), Vec<u8>>,
-    /// Of the root of a hierarchy: what it promised, and the last word about each lock.
+    /// Of the root of a hierarchy: what it promised, and what it has given away.
     promise: Option<Vec<u8>>,
     levels: BTreeMap<Name, Vec<u8>>,
 }
@@ -50,8 +50,11 @@ impl Live {
             }
             Record::Level(record) => match &**record {
                 LevelRecord::Promise { .. } => self.promise = Some(bytes),
-                LevelRecord::Grant(lock, _) | LevelRecord::Free(lock, _) => {
+                LevelRecord::Grant(lock, _) => {
                     self.levels.insert(lock.clone(), bytes);
+                }
+                LevelRecord::Free(lock) => {
+                    self.levels.remove(lock);
                 }
             },
         }
