@@ -74,7 +74,8 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             };
             self.restore_grant(At { lock, level: 0 }, kept, out);
         }
-        let silent = self.config.restart == Restart::Pause && !stored.lease.is_zero();
+        let unknown = self.config.restart == Restart::Pause || stored.lost;
+        let silent = unknown && !stored.lease.is_zero();
         if silent && !self.breaks(LevelPlant::NoPause) {
             self.pause = self.now.mono + self.stretch(stored.lease);
         }
