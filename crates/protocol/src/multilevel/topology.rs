@@ -51,12 +51,12 @@ impl HeapTree {
         Self { seats }
     }
 
-    fn is_leaf(&self, seat: usize) -> bool {
+    fn is_leaf(self, seat: usize) -> bool {
         2 * seat + 2 >= self.seats
     }
 
     fn walk(
-        &self,
+        self,
         seat: usize,
         is_down: &dyn Fn(Seat) -> bool,
         rng: &mut Prng,
@@ -94,7 +94,7 @@ impl HeapTree {
         false
     }
 
-    fn cheapest(&self, seat: usize, cost: &dyn Fn(Seat) -> f64) -> (f64, Vec<Seat>) {
+    fn cheapest(self, seat: usize, cost: &dyn Fn(Seat) -> f64) -> (f64, Vec<Seat>) {
         let own = cost(seat as Seat);
         if self.is_leaf(seat) {
             return (own, vec![seat as Seat]);
@@ -111,7 +111,7 @@ impl HeapTree {
         (one, side)
     }
 
-    fn holds(&self, seat: usize, holds: &dyn Fn(Seat) -> bool) -> bool {
+    fn holds(self, seat: usize, holds: &dyn Fn(Seat) -> bool) -> bool {
         if self.is_leaf(seat) {
             return holds(seat as Seat);
         }
