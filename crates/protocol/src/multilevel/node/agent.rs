@@ -179,6 +179,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         out: &mut LevelEffects<L>,
     ) {
         let now = self.now.mono;
+        let (hint, span) = self.request_terms(at);
         let mut new = Vec::new();
         for node in chosen {
             if self.agent(at).asked.iter().any(|asked| asked.node == *node) {
@@ -192,6 +193,8 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
                 yielded: GrantId::default(),
                 block: Block::default(),
                 fresh: now,
+                span,
+                renewal_span: span,
                 renewal: 0,
                 renewal_at: now,
                 renewing: false,
@@ -200,7 +203,6 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             });
             new.push((*node, rid));
         }
-        let (hint, span) = self.request_terms(at);
         for (node, rid) in new {
             let word = Word::Request {
                 place,
@@ -294,8 +296,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             .into_iter()
             .find(|asked| asked.node == from && (any || current && asked.rid == rid.counter));
         let Some(asked) = asked.filter(|_| stage != Stage::Idle) else {
-            let used = UNKNOWN;
-            self.send(at.lock, at.level, from, Word::Release { rid, used }, out);
+            if self.may_disown(rid) {
+                let used = UNKNOWN;
+                self.send(at.lock, at.level, from, Word::Release { rid, used }, out);
+            }
             return;
         };
         if stage != Stage::Asking && asked.counts {
@@ -327,6 +331,12 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
 
     fn is_own(&self, id: Id) -> bool {
         id.node == self.id && id.life == self.life
+    }
+
+    /// Whether this node may say that it does not use what it does not know. What an earlier
+    /// life had may still be in use below: that must run out by itself.
+    pub(super) fn may_disown(&self, id: Id) -> bool {
+        self.is_own(id) || self.breaks(LevelPlant::ReleaseAfterRestart)
     }
 
     pub(super) fn inquire(

@@ -130,6 +130,9 @@ pub(super) struct Asked {
     pub(super) block: Block,
     /// From when its lease counts: when the request or the last answered renewal was sent.
     pub(super) fresh: Instant,
+    /// How long it is, and how long the last renewal wants it.
+    pub(super) span: Duration,
+    pub(super) renewal_span: Duration,
     /// The last renewal, and when it was sent.
     pub(super) renewal: u64,
     pub(super) renewal_at: Instant,

@@ -231,8 +231,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let (unknown, least) = (UNKNOWN, self.config.lease);
         let wish = self.wish(lock, cid).filter(|wish| wish.at == Some(from));
         let Some(wish) = wish else {
-            let used = unknown;
-            self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+            if self.may_disown(cid) {
+                let used = unknown;
+                self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+            }
             return;
         };
         let inside = wish.inside.is_some();
@@ -293,8 +295,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             }
             return;
         }
-        let used = UNKNOWN;
-        self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+        if self.may_disown(cid) {
+            let used = UNKNOWN;
+            self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+        }
     }
 
     /// The node that some wishes asked is gone: those that wait ask another, those inside are
