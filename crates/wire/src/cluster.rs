@@ -302,8 +302,17 @@ impl Cluster {
 
     /// What the machines run with.
     pub fn config(&self) -> Result<Config, ClusterError> {
-        let quorums = self.quorums()?;
+        let hierarchy = self.is_hierarchy();
+        let quorums = if hierarchy {
+            // What keeps holders apart is the consent that each node needs.
+            Quorums::any_one(self.nodes.len())
+        } else {
+            self.quorums()?
+        };
         let mut config = Config::new(quorums);
+        if hierarchy {
+            self.set_gate(&mut config)?;
+        }
         let usual = config.times;
         let times = &mut config.times;
         let set = |into: &mut Duration, from: Option<Span>| {

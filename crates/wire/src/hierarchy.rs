@@ -6,15 +6,22 @@
 //! [`Cluster::quorum`] is the text of a `multilevel` system once the file is read, and the digest
 //! covers it.
 
-use conclave_protocol::multilevel::Topology;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_protocol::lock::{Config, Gate};
+use conclave_protocol::multilevel::{LevelConfig, Topology};
 use conclave_quorum::construct::multilevel::{Clusters, LEVELS_MAX};
 use conclave_quorum::text::{self, ClustersSize, Spec};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Cluster, ClusterError, wrong};
+use crate::cluster::{Cluster, ClusterError, PolicyText, ProtocolText, wrong};
 
 /// The most bytes of a node's place.
 pub const PLACE_BYTES: usize = 200;
+
+/// A client of a hierarchy asks a second node when its home has not answered for so long.
+const HEDGE: Duration = Duration::from_millis(200);
 
 /// Whether locks are served by a hierarchy of clusters, as written in the cluster file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +71,45 @@ impl Cluster {
     /// none where clients ask the members of quorums themselves.
     pub fn topology(&self) -> Option<Topology> {
         self.hierarchy().ok().flatten()
+    }
+
+    /// What the clusters run with; none where there is no hierarchy.
+    pub fn level_config(&self) -> Result<Option<LevelConfig>, ClusterError> {
+        let Some(topology) = self.hierarchy()? else {
+            return Ok(None);
+        };
+        let shared = self.config()?;
+        let times = shared.times;
+        let mut config = LevelConfig::new(Arc::new(topology));
+        config.lease = times.link_ttl * 3;
+        // What the front of a lock of the longest TTL asks for, and a little more.
+        config.lease_max = times.ttl_max * 2 + times.link_ttl * 2;
+        config.lease_max = config.lease_max.max(config.lease);
+        config.drift_ppm = times.drift_ppm;
+        config.restart = shared.restart;
+        config.locks_max = config.locks_max.min(shared.limits.locks);
+        Ok(Some(config))
+    }
+
+    /// Nodes of a hierarchy are fronts: they grant with the consent of the clusters.
+    pub(crate) fn set_gate(&self, config: &mut Config) -> Result<(), ClusterError> {
+        if !self.groups.is_empty() {
+            let problem = "are for group systems; in a hierarchy every group may be used";
+            return Err(wrong("groups", problem));
+        }
+        let serial = |policy: &&PolicyText| policy.protocol == Some(ProtocolText::Serial);
+        if let Some(policy) = self.policies.iter().find(serial) {
+            let problem = format!(
+                "protocol = \"serial\" of prefix '{}' has no meaning in a hierarchy; leave it out",
+                policy.prefix
+            );
+            return Err(wrong("policies", problem));
+        }
+        config.gate = Some(Gate::default());
+        // A second node would only want the same consent again: it is asked when the first has
+        // had its time.
+        config.times.hedge_min = config.times.hedge_min.max(HEDGE);
+        Ok(())
     }
 
     pub(crate) fn hierarchy(&self) -> Result<Option<Topology>, ClusterError> {

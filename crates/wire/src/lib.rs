@@ -13,6 +13,7 @@ pub mod greeting;
 pub mod handle;
 pub mod hierarchy;
 pub mod keeper;
+pub mod levels;
 mod parts;
 mod pb;
 pub mod record;

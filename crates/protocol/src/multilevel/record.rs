@@ -38,7 +38,7 @@ pub struct Kept {
 }
 
 /// What a node finds on its disk when it starts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelStored<L> {
     /// Permissions that were not freed.
     pub grants: BTreeMap<L, Kept>,
@@ -46,6 +46,9 @@ pub struct LevelStored<L> {
     pub ceiling: Token,
     /// The longest lease that may have been promised.
     pub lease: Duration,
+    /// Whether the disk was lost: then this is the most that may have been promised, and every
+    /// lease is waited for, whatever the restart policy.
+    pub lost: bool,
 }
 
 impl<L> Default for LevelStored<L> {
@@ -54,6 +57,7 @@ impl<L> Default for LevelStored<L> {
             grants: BTreeMap::new(),
             ceiling: Token(0),
             lease: Duration::ZERO,
+            lost: false,
         }
     }
 }
