@@ -13,16 +13,16 @@ use conclave_protocol::multilevel::{
 use conclave_protocol::{Effects, Instant, Machine, Now, Wall};
 
 /// Whether a scenario went as it should; if not, what went wrong.
-pub type Said = Result<(), String>;
+pub(crate) type Said = Result<(), String>;
 
 /// Fails with a sentence.
-pub fn ensure(holds: bool, what: &str) -> Said {
+pub(crate) fn ensure(holds: bool, what: &str) -> Said {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
 /// A scenario must hold with all rules kept, and fail with this one broken.
 #[track_caller]
-pub fn shows(plant: LevelPlant, scenario: impl Fn(LevelRules) -> Said) {
+pub(crate) fn shows(plant: LevelPlant, scenario: impl Fn(LevelRules) -> Said) {
     assert_eq!(scenario(LevelRules::default()), Ok(()));
     let broken = scenario(LevelRules::default().with(plant));
     assert!(
@@ -33,50 +33,50 @@ pub fn shows(plant: LevelPlant, scenario: impl Fn(LevelRules) -> Said) {
 
 /// A message on its way.
 #[derive(Clone, Debug)]
-pub struct Wire {
-    pub from: usize,
-    pub to: usize,
-    pub message: LevelMessage<u32>,
+pub(crate) struct Wire {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) message: LevelMessage<u32>,
 }
 
 impl Wire {
-    pub fn is(&self, kind: &str, level: u8) -> bool {
+    pub(crate) fn is(&self, kind: &str, level: u8) -> bool {
         self.message.word.kind() == kind && self.message.level == level
     }
 }
 
 /// Somebody inside.
 #[derive(Clone, Debug)]
-pub struct Inside {
-    pub node: usize,
-    pub mode: Mode,
-    pub block: Block,
-    pub until: u64,
+pub(crate) struct Inside {
+    pub(crate) node: usize,
+    pub(crate) mode: Mode,
+    pub(crate) block: Block,
+    pub(crate) until: u64,
 }
 
 /// Nodes, what is between them, and one clock for all.
-pub struct Net {
+pub(crate) struct Net {
     config: Arc<LevelConfig>,
     nodes: Vec<Option<LevelNode<u32, Seen>>>,
     lives: Vec<u64>,
     stored: Vec<LevelStored<u32>>,
-    pub flying: Vec<Wire>,
-    pub now: u64,
-    pub lock: u32,
+    pub(crate) flying: Vec<Wire>,
+    pub(crate) now: u64,
+    pub(crate) lock: u32,
     modes: BTreeMap<u64, Mode>,
-    pub inside: BTreeMap<u64, Inside>,
+    pub(crate) inside: BTreeMap<u64, Inside>,
     /// Wishes in the order in which they were granted.
-    pub granted: Vec<u64>,
+    pub(crate) granted: Vec<u64>,
     /// The first time that two were inside who may not be together.
-    pub overlap: Option<String>,
+    pub(crate) overlap: Option<String>,
     /// The tokens of those grants.
-    pub blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
     /// Messages that left, those of a node to itself excepted.
-    pub sent: usize,
+    pub(crate) sent: usize,
 }
 
 /// The published set-up with sticky representing nodes and one layout for all locks.
-pub fn published(text: &str, rules: LevelRules) -> LevelConfig {
+pub(crate) fn published(text: &str, rules: LevelRules) -> LevelConfig {
     let topology = Topology::parse(text, None).expect("it can be built");
     let topology = topology.expect("it is a hierarchy");
     LevelConfig {
@@ -88,7 +88,7 @@ pub fn published(text: &str, rules: LevelRules) -> LevelConfig {
 }
 
 /// The same with leases: times in nanoseconds, leases of 10,000.
-pub fn leased(text: &str, rules: LevelRules) -> LevelConfig {
+pub(crate) fn leased(text: &str, rules: LevelRules) -> LevelConfig {
     LevelConfig {
         trust: Trust::Leases,
         lease: Duration::from_nanos(10_000),
@@ -98,11 +98,11 @@ pub fn leased(text: &str, rules: LevelRules) -> LevelConfig {
 }
 
 impl Net {
-    pub fn new(config: LevelConfig) -> Self {
+    pub(crate) fn new(config: LevelConfig) -> Self {
         Self::seeded(config, 1, 1)
     }
 
-    pub fn seeded(config: LevelConfig, lock: u32, seed: u64) -> Self {
+    pub(crate) fn seeded(config: LevelConfig, lock: u32, seed: u64) -> Self {
         let count = config.topology.nodes();
         let mut net = Self {
             config: Arc::new(config),
@@ -127,7 +127,7 @@ impl Net {
     }
 
     /// The first lock for which a scenario's set-up is what the test is about.
-    pub fn find(config: &LevelConfig, fits: impl Fn(&mut Self) -> bool) -> u32 {
+    pub(crate) fn find(config: &LevelConfig, fits: impl Fn(&mut Self) -> bool) -> u32 {
         let fit = |lock: &u32| fits(&mut Self::seeded(config.clone(), *lock, 1));
         (1..500).find(fit).expect("some lock fits")
     }
@@ -154,12 +154,8 @@ impl Net {
         }
     }
 
-    pub fn node(&self, node: usize) -> &LevelNode<u32, Seen> {
-        self.nodes[node].as_ref().expect("the node is up")
-    }
-
     /// One step of a node, and of itself until it has heard all that it said to itself.
-    pub fn step(&mut self, node: usize, input: LevelInput<u32>) {
+    pub(crate) fn step(&mut self, node: usize, input: LevelInput<u32>) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let now = self.both();
@@ -215,7 +211,8 @@ impl Net {
                 let mode = self.modes[&wish].clone();
                 for (other, inside) in &self.inside {
                     let alone = mode == Mode::Exclusive || inside.mode != mode;
-                    if alone && self.overlap.is_none() {
+                    // Whoever is at its end has left.
+                    if alone && inside.until > self.now && self.overlap.is_none() {
                         let at = self.now;
                         self.overlap = Some(format!("{wish} is let in beside {other} at {at}"));
                     }
@@ -244,11 +241,11 @@ impl Net {
         }
     }
 
-    pub fn want(&mut self, node: usize, wish: u64) {
+    pub(crate) fn want(&mut self, node: usize, wish: u64) {
         self.want_as(node, wish, Mode::Exclusive, 0);
     }
 
-    pub fn want_as(&mut self, node: usize, wish: u64, mode: Mode, span: u64) {
+    pub(crate) fn want_as(&mut self, node: usize, wish: u64, mode: Mode, span: u64) {
         self.modes.insert(wish, mode.clone());
         let want = LevelInput::Want {
             lock: self.lock,
@@ -260,7 +257,7 @@ impl Net {
     }
 
     /// A wish ends: whoever is inside leaves, or nobody waits any more.
-    pub fn leave(&mut self, node: usize, wish: u64) {
+    pub(crate) fn leave(&mut self, node: usize, wish: u64) {
         let inside = self.inside.remove(&wish);
         let used = inside.map_or(Token(0), |inside| Token(inside.block.from.0 + 1));
         let lock = self.lock;
@@ -268,28 +265,28 @@ impl Net {
     }
 
     /// The same, and what was used is not known any more.
-    pub fn leave_unknown(&mut self, node: usize, wish: u64) {
+    pub(crate) fn leave_unknown(&mut self, node: usize, wish: u64) {
         self.inside.remove(&wish);
         let (lock, used) = (self.lock, Token(u64::MAX));
         self.step(node, LevelInput::Leave { lock, wish, used });
     }
 
-    pub fn is_inside(&self, wish: u64) -> bool {
+    pub(crate) fn is_inside(&self, wish: u64) -> bool {
         self.inside.contains_key(&wish)
     }
 
     /// Nobody was ever inside beside somebody else.
-    pub fn apart(&self) -> Said {
+    pub(crate) fn apart(&self) -> Said {
         self.overlap.clone().map_or(Ok(()), Err)
     }
 
     /// Whether such a message is on its way.
-    pub fn flies(&self, what: impl Fn(&Wire) -> bool) -> bool {
+    pub(crate) fn flies(&self, what: impl Fn(&Wire) -> bool) -> bool {
         self.flying.iter().any(what)
     }
 
     /// Delivers the first such message.
-    pub fn deliver(&mut self, what: impl Fn(&Wire) -> bool) -> Said {
+    pub(crate) fn deliver(&mut self, what: impl Fn(&Wire) -> bool) -> Said {
         let Some(place) = self.flying.iter().position(what) else {
             return Err("no such message is on its way".to_owned());
         };
@@ -300,33 +297,33 @@ impl Net {
     }
 
     /// Delivers all messages, and those that follow from them, in the order in which they left.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.settle_but(|_| false);
     }
 
     /// The same, but such messages stay on their way.
-    pub fn settle_but(&mut self, held: impl Fn(&Wire) -> bool) {
-        for _ in 0..100_000 {
+    pub(crate) fn settle_but(&mut self, held: impl Fn(&Wire) -> bool) {
+        for _ in 0..10_000 {
             if self.deliver(|wire| !held(wire)).is_err() {
                 return;
             }
         }
-        panic!("messages without end");
+        self.overlap = Some("messages without end".to_owned());
     }
 
     /// Lets time pass: what is due is done, but no message arrives.
-    pub fn pass(&mut self, span: u64) {
+    pub(crate) fn pass(&mut self, span: u64) {
         let end = self.now + span;
         while self.wake_next(end) {}
         self.now = end;
     }
 
     /// Lets time pass, and messages arrive at once.
-    pub fn live(&mut self, span: u64) {
+    pub(crate) fn live(&mut self, span: u64) {
         self.live_but(span, |_| false);
     }
 
-    pub fn live_but(&mut self, span: u64, held: impl Fn(&Wire) -> bool) {
+    pub(crate) fn live_but(&mut self, span: u64, held: impl Fn(&Wire) -> bool) {
         let end = self.now + span;
         loop {
             self.settle_but(&held);
@@ -351,7 +348,7 @@ impl Net {
     }
 
     /// Serves whoever is inside and lets time pass until nobody wants anything, or for `span`.
-    pub fn finish(&mut self, span: u64) {
+    pub(crate) fn finish(&mut self, span: u64) {
         let end = self.now + span;
         loop {
             self.settle();
@@ -365,7 +362,7 @@ impl Net {
     }
 
     /// Nothing is left behind at any node that is up.
-    pub fn all_idle(&self) -> Said {
+    pub(crate) fn all_idle(&self) -> Said {
         for node in self.nodes.iter().flatten() {
             let id = node.id();
             ensure(
@@ -377,7 +374,7 @@ impl Net {
     }
 
     /// Permissions that arbiters of a level have given away.
-    pub fn permissions(&self, level: u8) -> usize {
+    pub(crate) fn permissions(&self, level: u8) -> usize {
         let nodes = self.nodes.iter().flatten();
         let views = nodes.flat_map(LevelNode::view);
         views
@@ -386,32 +383,32 @@ impl Net {
             .sum()
     }
 
-    pub fn crash(&mut self, node: usize) {
+    pub(crate) fn crash(&mut self, node: usize) {
         self.nodes[node] = None;
         self.inside.retain(|_, inside| inside.node != node);
         self.flying.retain(|wire| wire.to != node);
     }
 
     /// A new life, which takes all others to be up in the lives that they were last seen in.
-    pub fn restart(&mut self, node: usize) {
+    pub(crate) fn restart(&mut self, node: usize) {
         self.lives[node] += 1;
         self.start(node, 7);
     }
 
     /// Everybody hears that the present life of a node has ended.
-    pub fn tell_failed(&mut self, node: usize) {
+    pub(crate) fn tell_failed(&mut self, node: usize) {
         let input = LevelInput::Failed(NodeId::at(node), Incarnation(self.lives[node]));
         self.tell_others(node, &input);
     }
 
     /// Everybody hears that a node lives.
-    pub fn tell_alive(&mut self, node: usize) {
+    pub(crate) fn tell_alive(&mut self, node: usize) {
         let input = LevelInput::Alive(NodeId::at(node), Incarnation(self.lives[node]));
         self.tell_others(node, &input);
     }
 
     /// Everybody suspects a node, which may be wrong.
-    pub fn suspect(&mut self, node: usize) {
+    pub(crate) fn suspect(&mut self, node: usize) {
         self.tell_others(node, &LevelInput::Suspected(NodeId::at(node)));
     }
 
@@ -422,7 +419,7 @@ impl Net {
     }
 
     /// The connection of two nodes breaks: what is on its way is lost, and both know it.
-    pub fn cut(&mut self, one: usize, other: usize) {
+    pub(crate) fn cut(&mut self, one: usize, other: usize) {
         let between = |wire: &Wire| {
             (wire.from, wire.to) == (one, other) || (wire.from, wire.to) == (other, one)
         };
@@ -433,7 +430,7 @@ impl Net {
     }
 
     /// The connection of two nodes is there again.
-    pub fn join(&mut self, one: usize, other: usize) {
+    pub(crate) fn join(&mut self, one: usize, other: usize) {
         let life = |node: usize| Incarnation(self.lives[node]);
         let (first, second) = (life(one), life(other));
         self.step(one, LevelInput::Alive(NodeId::at(other), second));
@@ -441,7 +438,7 @@ impl Net {
     }
 
     /// Says a word in the name of a node.
-    pub fn say(&mut self, from: usize, to: usize, level: u8, word: Word) {
+    pub(crate) fn say(&mut self, from: usize, to: usize, level: u8, word: Word) {
         let message = LevelMessage {
             lock: self.lock,
             level,
@@ -453,7 +450,7 @@ impl Net {
     }
 
     /// Makes a node's logical clock run ahead.
-    pub fn say_clock(&mut self, node: usize, clock: u64) {
+    pub(crate) fn say_clock(&mut self, node: usize, clock: u64) {
         let message = LevelMessage {
             lock: self.lock,
             level: 0,
@@ -468,7 +465,7 @@ impl Net {
     }
 
     /// A number that no request or pairing of a node has.
-    pub fn strange_id(&self, node: usize) -> Id {
+    pub(crate) fn strange_id(&self, node: usize) -> Id {
         Id {
             node: NodeId::at(node),
             life: Incarnation(self.lives[node]),

@@ -60,13 +60,14 @@ impl Timed {
         let config = Arc::new(config);
         let count = config.topology.nodes();
         let start = |node: usize| {
+            let near = config.topology.neighbours(NodeId::at(node));
             LevelNode::start(
                 config.clone(),
                 NodeId::at(node),
                 Incarnation(1),
                 seed,
                 LevelStored::default(),
-                Seen::default(),
+                Seen::of(near.into_iter().map(|near| (near, Incarnation(1)))),
                 Now::default(),
                 &mut Effects::new(),
             )
@@ -228,6 +229,8 @@ fn most_passed(rules: LevelRules) -> usize {
     let text = "multilevel(tree, 16, levels=1)";
     let mut config = published(text, rules);
     config.passes = Some(3);
+    // Consent ends late enough to be handed on for as long as anybody wants it.
+    config.lease = Duration::from_secs(1);
     // Three clusters with one representing node, the fourth with another.
     let lock = Net::find(&config, |net| {
         let parents: Vec<Option<usize>> = (0..4)
