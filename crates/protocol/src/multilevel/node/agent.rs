@@ -179,6 +179,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         out: &mut LevelEffects<L>,
     ) {
         let now = self.now.mono;
+        let (hint, span) = self.request_terms(at);
         let mut new = Vec::new();
         for node in chosen {
             if self.agent(at).asked.iter().any(|asked| asked.node == *node) {
@@ -189,8 +190,11 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
                 node: *node,
                 rid: rid.counter,
                 answer: Answer::Open,
+                yielded: GrantId::default(),
                 block: Block::default(),
                 fresh: now,
+                span,
+                renewal_span: span,
                 renewal: 0,
                 renewal_at: now,
                 renewing: false,
@@ -199,7 +203,6 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             });
             new.push((*node, rid));
         }
-        let (hint, span) = self.request_terms(at);
         for (node, rid) in new {
             let word = Word::Request {
                 place,
@@ -293,15 +296,21 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             .into_iter()
             .find(|asked| asked.node == from && (any || current && asked.rid == rid.counter));
         let Some(asked) = asked.filter(|_| stage != Stage::Idle) else {
-            let used = UNKNOWN;
-            self.send(at.lock, at.level, from, Word::Release { rid, used }, out);
+            if self.may_disown(rid) {
+                let used = UNKNOWN;
+                self.send(at.lock, at.level, from, Word::Release { rid, used }, out);
+            }
             return;
         };
         if stage != Stage::Asking && asked.counts {
             return;
         }
+        if grant <= asked.yielded && !any {
+            return;
+        }
         if asked.answer == Answer::Early(grant) {
             asked.answer = Answer::Open;
+            asked.yielded = grant;
             self.send(at.lock, at.level, from, Word::Yield { rid, grant }, out);
             return;
         }
@@ -322,6 +331,12 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
 
     fn is_own(&self, id: Id) -> bool {
         id.node == self.id && id.life == self.life
+    }
+
+    /// Whether this node may say that it does not use what it does not know. What an earlier
+    /// life had may still be in use below: that must run out by itself.
+    pub(super) fn may_disown(&self, id: Id) -> bool {
+        self.is_own(id) || self.breaks(LevelPlant::ReleaseAfterRestart)
     }
 
     pub(super) fn inquire(
@@ -348,6 +363,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         match asked.answer {
             Answer::Given(given) if given == grant || any => {
                 asked.answer = Answer::Open;
+                asked.yielded = grant;
                 self.send(at.lock, at.level, from, Word::Yield { rid, grant }, out);
             }
             Answer::Given(_) => {}

@@ -36,12 +36,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
 
     /// When the root's consent ends, by the leases of the quorum that counts.
     pub(super) fn root_deadline(&mut self, at: At) -> Instant {
-        let span = self.wanted_span(at);
-        let span = self.shrink(span);
-        let asked = self.agent(at).asked.iter();
+        let index = usize::from(at.level - self.top());
+        let Some(lock) = self.locks.get(at.lock) else {
+            return Instant::ZERO;
+        };
+        let asked = lock.levels[index].agent.asked.iter();
         let counted = asked.filter(|asked| asked.counts);
-        let first = counted.map(|asked| asked.fresh).min();
-        first.map_or(Instant::ZERO, |first| first + span)
+        let ends = counted.map(|asked| asked.fresh + self.shrink(asked.span));
+        ends.min().unwrap_or(Instant::ZERO)
     }
 
     /// Consent of the level above, or a longer one.
@@ -59,8 +61,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let agent = self.agent(at);
         let up = agent.up.as_ref();
         let Some(up) = up.filter(|up| up.node == from && up.cid == cid) else {
-            let used = UNKNOWN;
-            self.send(at.lock, at.level, from, Word::Done { cid, used }, out);
+            if self.may_disown(cid) {
+                let used = UNKNOWN;
+                self.send(at.lock, at.level, from, Word::Done { cid, used }, out);
+            }
             return;
         };
         let deadline = match until {
@@ -251,8 +255,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let up = agent.up.as_ref();
         let current = up.is_some_and(|up| up.node == from && up.cid == cid);
         if !current || agent.stage == Stage::Idle {
-            let used = UNKNOWN;
-            self.send(at.lock, at.level, from, Word::Done { cid, used }, out);
+            if self.may_disown(cid) {
+                let used = UNKNOWN;
+                self.send(at.lock, at.level, from, Word::Done { cid, used }, out);
+            }
             return;
         }
         if agent.stage == Stage::Rising {

@@ -333,6 +333,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         }
         asked.answer = Answer::Open;
+        asked.yielded = asked.yielded.max(grant);
         self.send(at.lock, at.level, from, Word::Yield { rid, grant }, out);
     }
 }

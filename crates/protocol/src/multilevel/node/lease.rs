@@ -11,11 +11,15 @@ use crate::multilevel::sight::Sight;
 
 use super::arbiter::BLOCK;
 
+fn shrunk(span: Duration, drift_ppm: u32) -> Duration {
+    let nanos = span.as_nanos() * u128::from(1_000_000 - drift_ppm.min(500_000));
+    Duration::from_nanos(u64::try_from(nanos / 1_000_000).unwrap_or(u64::MAX))
+}
+
 impl<L: LockKey, S: Sight> LevelNode<L, S> {
     /// A span as whoever was promised it counts it.
     pub(super) fn shrink(&self, span: Duration) -> Duration {
-        let nanos = span.as_nanos() * u128::from(1_000_000 - self.config.drift_ppm.min(500_000));
-        Duration::from_nanos(u64::try_from(nanos / 1_000_000).unwrap_or(u64::MAX))
+        shrunk(span, self.config.drift_ppm)
     }
 
     /// A span as whoever promised it waits for it to end.
@@ -61,14 +65,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     /// Renews the permissions of the root that this run has: those whose lease is too short, and
     /// those with too few tokens.
     pub(super) fn renew_short(&mut self, at: At, out: &mut LevelEffects<L>) {
-        let (now, span) = (self.now.mono, self.wanted_span(at));
-        let lasts = self.shrink(span).saturating_sub(self.need(at));
+        let until = self.now.mono + self.need(at);
         let leases = self.leases();
+        let drift_ppm = self.config.drift_ppm;
         let from = self.agent(at).block.from;
         self.renew(
             at,
             &|asked| {
-                let short = leases && asked.fresh + lasts < now;
+                let short = leases && asked.fresh + shrunk(asked.span, drift_ppm) < until;
                 !asked.renewing && (short || asked.block.to <= from)
             },
             out,
@@ -95,6 +99,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
                 asked.renewing = true;
                 asked.renewal += 1;
                 asked.renewal_at = now;
+                asked.renewal_span = span;
                 renewals.push((asked.node, asked.rid, asked.renewal));
             }
         }
@@ -138,6 +143,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         };
         asked.renewing = false;
         asked.fresh = asked.renewal_at;
+        asked.span = asked.renewal_span;
         asked.block.to = asked.block.to.max(block.to);
         match stage {
             Stage::Asking => self.check(at, out),

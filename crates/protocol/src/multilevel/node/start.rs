@@ -72,6 +72,9 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             let Some(lock) = self.lock_of(&key) else {
                 continue;
             };
+            // A renewal may have made it as long as any lease that was promised.
+            let span = kept.span.max(stored.lease);
+            let kept = Kept { span, ..kept };
             self.restore_grant(At { lock, level: 0 }, kept, out);
         }
         let unknown = self.config.restart == Restart::Pause || stored.lost;

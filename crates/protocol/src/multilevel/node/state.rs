@@ -125,9 +125,14 @@ pub(super) struct Asked {
     /// The counter of the request.
     pub(super) rid: u64,
     pub(super) answer: Answer,
+    /// The last grant that was given back: answers up to it are repeated ones.
+    pub(super) yielded: GrantId,
     pub(super) block: Block,
     /// From when its lease counts: when the request or the last answered renewal was sent.
     pub(super) fresh: Instant,
+    /// How long it is, and how long the last renewal wants it.
+    pub(super) span: Duration,
+    pub(super) renewal_span: Duration,
     /// The last renewal, and when it was sent.
     pub(super) renewal: u64,
     pub(super) renewal_at: Instant,
@@ -260,6 +265,4 @@ pub(super) struct Wish {
     pub(super) line: Line,
     /// Until when it may be inside.
     pub(super) inside: Option<Instant>,
-    /// Whether the node it asked is gone: it is inside for the last time.
-    pub(super) orphan: bool,
 }

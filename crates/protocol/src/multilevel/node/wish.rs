@@ -52,7 +52,6 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             life: Incarnation(0),
             line: Line::default(),
             inside: None,
-            orphan: false,
         });
         self.wish_asks(lock, cid, out);
         self.rest(lock);
@@ -232,8 +231,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let (unknown, least) = (UNKNOWN, self.config.lease);
         let wish = self.wish(lock, cid).filter(|wish| wish.at == Some(from));
         let Some(wish) = wish else {
-            let used = unknown;
-            self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+            if self.may_disown(cid) {
+                let used = unknown;
+                self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+            }
             return;
         };
         let inside = wish.inside.is_some();
@@ -294,8 +295,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             }
             return;
         }
-        let used = UNKNOWN;
-        self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+        if self.may_disown(cid) {
+            let used = UNKNOWN;
+            self.send(lock, level + 1, from, Word::Done { cid, used }, out);
+        }
     }
 
     /// The node that some wishes asked is gone: those that wait ask another, those inside are
@@ -311,13 +314,11 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         }
         let mut again = Vec::new();
-        for wish in &mut self.lock(lock).wishes {
+        for wish in &self.lock(lock).wishes {
             if wish.at != Some(node) || wish.life > life {
                 continue;
             }
-            if wish.inside.is_some() {
-                wish.orphan = true;
-            } else {
+            if wish.inside.is_none() {
                 again.push(wish.cid);
             }
         }
