@@ -319,6 +319,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         }
         asked.answer = Answer::Given(grant);
+        asked.renewing = false;
         asked.block = block;
         // A renewal of an earlier grant is not answered any more.
         asked.renewing = false;
