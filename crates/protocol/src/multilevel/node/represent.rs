@@ -175,7 +175,12 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let bound = self.passes_max(at);
         let fits = self.lease_fits(at);
         let orphan_passes = self.breaks(LevelPlant::OrphanPasses);
+        let stale = self.now.mono + self.config.lease;
         let agent = self.agent(at);
+        if orphan_passes && agent.orphan {
+            // The published text knows no end of a consent.
+            agent.deadline = stale;
+        }
         if agent.stage != Stage::Busy {
             if let Some(next) = agent.fifo.pop_front() {
                 agent.mode = Some(next.mode.clone());
