@@ -30,6 +30,8 @@ pub(super) struct Lock<L> {
     pub(super) levels: Vec<Level>,
     /// What this node itself wants.
     pub(super) wishes: Vec<Wish>,
+    /// Whether the regular timer of wishes is armed.
+    pub(super) upkeep: bool,
 }
 
 impl<L> Lock<L> {
@@ -201,6 +203,8 @@ pub(super) struct Up {
     pub(super) cid: Id,
     /// What it was asked for; none if it was not asked yet.
     pub(super) mode: Option<Mode>,
+    /// For how long it was asked.
+    pub(super) span: Duration,
     pub(super) line: Line,
 }
 
