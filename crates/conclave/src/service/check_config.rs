@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use conclave_protocol::multilevel::Topology;
 use conclave_quorum::analyze::{Inputs, Measures, analyze};
 use conclave_wire::Cluster;
 use serde_json::{Value, json};
@@ -90,6 +91,9 @@ fn print_cluster(cluster: &Cluster, quorum: &Quorum) -> Result<(), Failure> {
         }
     }
     table.add_row(["digest".to_owned(), hex(&cluster.digest())]);
+    if let Some(topology) = cluster.topology() {
+        table.add_row(["clusters".to_owned(), clusters_text(&topology)]);
+    }
     table.add_row(["quorum size".to_owned(), quorum.size.clone()]);
     table.add_row(["load per node".to_owned(), number(quorum.load)]);
     let left = format!("any {} of {} nodes", quorum.crashes, cluster.nodes.len());
@@ -112,6 +116,27 @@ fn print_cluster(cluster: &Cluster, quorum: &Quorum) -> Result<(), Failure> {
         table.add_row([node.id.to_string(), node.api.clone(), node.peer.clone()]);
     }
     output::print(&table)
+}
+
+/// How many clusters of which sizes there are at each level.
+fn clusters_text(topology: &Topology) -> String {
+    let clusters = topology.clusters();
+    let levels = (0..=clusters.levels()).map(|level| {
+        let sizes = clusters.at(level).map(|cluster| clusters.size(cluster));
+        let (least, most) = sizes.fold((usize::MAX, 0), |(least, most), size| {
+            (least.min(size), most.max(size))
+        });
+        let size = if least == most {
+            least.to_string()
+        } else {
+            format!("{least} to {most}")
+        };
+        match clusters.count(level) {
+            1 => format!("level {level}: {size} nodes"),
+            count => format!("level {level}: {count} of {size} nodes"),
+        }
+    });
+    levels.collect::<Vec<_>>().join(", ")
 }
 
 /// What the quorum system means for an operator.
