@@ -209,7 +209,8 @@ fn every_word_has_a_sample() {
     let mut kinds: Vec<_> = words().iter().map(|(_, word)| word.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds.len(), 14, "{kinds:?}");
+    // Two of them are the published protocol's one word after a restart.
+    assert_eq!(kinds.len(), 13, "{kinds:?}");
 }
 
 #[test]
@@ -259,7 +260,10 @@ fn long_frames_and_unknown_kinds_end() {
     assert!(decode_level(&many).is_err(), "but not for ever");
     let mut then = unknown.clone();
     encode_level(&LevelFrame::Ping, &mut then);
-    assert_eq!(decode_level(&then), Ok(Some((LevelFrame::Ping, then.len()))));
+    assert_eq!(
+        decode_level(&then),
+        Ok(Some((LevelFrame::Ping, then.len())))
+    );
 }
 
 proptest! {
