@@ -209,17 +209,14 @@ impl Panel {
                 y: Span::new(*y, up, 1.05),
             };
         }
-        let (across, up, room) = match &self.chart {
-            Chart::Bars { bars, line } => {
-                let line = line.iter().flat_map(|(_, values)| values.iter().copied());
-                let values = bars.iter().map(|bar| bar.value).chain(line);
-                // Numbers above bars need room.
-                (vec![bars.len() as f64], values.collect(), 1.15)
-            }
-            _ => {
-                let (across, up) = points.into_iter().unzip();
-                (across, up, 1.05)
-            }
+        let (across, up, room) = if let Chart::Bars { bars, line } = &self.chart {
+            let line = line.iter().flat_map(|(_, values)| values.iter().copied());
+            let values = bars.iter().map(|bar| bar.value).chain(line);
+            // Numbers above bars need room.
+            (vec![bars.len() as f64], values.collect(), 1.15)
+        } else {
+            let (across, up) = points.into_iter().unzip();
+            (across, up, 1.05)
         };
         let mut x = Span::new(Axis::FromZero, across, 1.0);
         let mut y = Span::new(Axis::FromZero, up, room);
