@@ -12,6 +12,7 @@ pub mod lease;
 pub mod linear;
 pub mod measure;
 pub mod model;
+pub mod multilevel;
 pub mod net;
 pub mod object;
 pub mod options;

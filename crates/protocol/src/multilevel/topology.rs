@@ -27,6 +27,12 @@ pub trait Choose: Debug + Send + Sync {
 
     /// Whether these members contain a quorum.
     fn is_quorum(&self, holds: &dyn Fn(Seat) -> bool) -> bool;
+
+    /// The mean size of a first choice where each member is up with this probability, if a
+    /// formula gives it.
+    fn mean_size(&self, _up: f64) -> Option<f64> {
+        None
+    }
 }
 
 /// The tree quorums of Agrawal and El Abbadi over members laid out as a heap.
@@ -138,6 +144,10 @@ impl Choose for HeapTree {
 
     fn is_quorum(&self, holds: &dyn Fn(Seat) -> bool) -> bool {
         self.seats > 0 && self.holds(0, holds)
+    }
+
+    fn mean_size(&self, up: f64) -> Option<f64> {
+        Some(conclave_quorum::measure::hierarchy::tree_figures(self.seats, up).size)
     }
 }
 
