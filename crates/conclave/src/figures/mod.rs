@@ -17,6 +17,7 @@ use page::{About, Shown};
 use pool::Setting;
 
 mod backoff;
+mod billiard;
 mod errata;
 mod figure;
 mod markdown;
@@ -83,7 +84,8 @@ impl Set {
 /// Computes the figures of a paper.
 fn make(paper: Paper, setting: &Setting) -> Result<Vec<Made>, Failure> {
     match paper {
-        Paper::Multilevel | Paper::Billiard | Paper::Groups => Ok(Vec::new()),
+        Paper::Multilevel | Paper::Groups => Ok(Vec::new()),
+        Paper::Billiard => billiard::make(setting),
         Paper::Backoff => Ok(backoff::make(setting)),
     }
 }
@@ -181,5 +183,38 @@ impl Figures {
             shown.len(),
             self.out.display()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use figure::Figure;
+
+    /// Every figure there is.
+    fn figures() -> Vec<&'static Figure> {
+        let mut all = billiard::figures();
+        all.extend(&backoff::FIGURES);
+        all
+    }
+
+    #[test]
+    fn every_figure_has_its_own_name_and_says_what_it_claims() {
+        let all = figures();
+        for (place, figure) in all.iter().enumerate() {
+            let others = &all[..place];
+            assert!(
+                others.iter().all(|other| other.id != figure.id),
+                "{}",
+                figure.id
+            );
+            assert!(figure.id.starts_with(figure.paper.word()), "{}", figure.id);
+            assert!(figure.claim.ends_with(['.', '?']), "{}", figure.id);
+            assert!(
+                !figure.columns.is_empty() && !figure.place.is_empty(),
+                "{}",
+                figure.id
+            );
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Panels: several small charts one below the other, for the measurements of a run.
 
 use super::curves::{even_steps, marker, number};
-use super::frame::{Entry, Sheet, compose};
+use super::frame::{Entry, SAMPLE, Sheet, compose};
 use super::palette::{self, EDGE, FAINT, GREY, INK};
 use super::svg::{Point, Svg, fit};
 
@@ -78,10 +78,12 @@ pub struct Bar {
 }
 
 const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 190.0;
+/// The height of a chart: of one alone, and of one among others.
+const ALONE: f64 = 340.0;
+const AMONG: f64 = 190.0;
 const LEFT: f64 = 76.0;
-/// From the top of one panel to the top of the next.
-const STRIDE: f64 = 290.0;
+/// Below a chart, down to the top of the next.
+const FOOT: f64 = 70.0;
 /// Room for a panel's title.
 const HEAD: f64 = 30.0;
 /// Bars with more neighbours than this have no names.
@@ -93,15 +95,17 @@ const MARKS_MAX: usize = 40;
 
 /// Draws charts one below the other.
 pub fn panels(title: &str, lines: &[String], panels: &[Panel]) -> String {
+    let height = if panels.len() == 1 { ALONE } else { AMONG };
+    let stride = HEAD + height + FOOT;
     let mut sheet = Sheet {
-        size: (LEFT + WIDTH + 24.0, STRIDE * panels.len() as f64 - 16.0),
+        size: (LEFT + WIDTH + 24.0, stride * panels.len() as f64 - 16.0),
         ..Sheet::default()
     };
     let names = names(panels);
     for (place, panel) in panels.iter().enumerate() {
         let mut body = Svg::new();
-        panel.draw(&mut body, &names);
-        sheet.body.put((0.0, STRIDE * place as f64), &body);
+        panel.draw(&mut body, &names, height);
+        sheet.body.put((0.0, stride * place as f64), &body);
     }
     sheet.legend = legend(panels);
     compose(title, lines, &sheet, |_, _| 0.0)
@@ -121,7 +125,24 @@ fn names(panels: &[Panel]) -> Vec<&str> {
 }
 
 fn legend(panels: &[Panel]) -> Vec<Entry> {
-    let entry = |(place, name): (usize, &&str)| Entry::line(&stroke(place), *name);
+    let marked = panels
+        .iter()
+        .any(|panel| matches!(panel.chart, Chart::Curves { .. }));
+    let entry = |(place, name): (usize, &&str)| {
+        if !marked {
+            return Entry::line(&stroke(place), *name);
+        }
+        let mut sample = Svg::new();
+        let (w, h) = SAMPLE;
+        sample.line((0.0, h / 2.0), (w, h / 2.0), &stroke(place));
+        marker(
+            &mut sample,
+            place,
+            (w / 2.0, h / 2.0),
+            palette::series(place),
+        );
+        Entry::new(sample, *name)
+    };
     let mut entries: Vec<Entry> = names(panels).iter().enumerate().map(entry).collect();
     for panel in panels {
         if let Chart::Bars {
@@ -166,10 +187,10 @@ impl Panel {
         }
     }
 
-    fn draw(&self, svg: &mut Svg, names: &[&str]) {
+    fn draw(&self, svg: &mut Svg, names: &[&str], height: f64) {
         let bold = format!(r#"class="panel" font-weight="bold" fill="{INK}""#);
         svg.text((LEFT, 8.0), 14.0, &bold, &fit(&self.title, WIDTH, 14.0));
-        let axes = self.axes();
+        let axes = self.axes(height);
         axes.draw(svg, self);
         for trace in self.traces() {
             let place = names.iter().position(|name| *name == trace.name);
@@ -194,7 +215,7 @@ impl Panel {
         }
     }
 
-    fn axes(&self) -> Axes {
+    fn axes(&self, height: f64) -> Axes {
         let traces = self.traces();
         let points = traces.iter().flat_map(|trace| &trace.points);
         let points: Vec<(f64, f64)> = points.copied().filter(usable).collect();
@@ -207,6 +228,7 @@ impl Panel {
             return Axes {
                 x: Span::new(*x, across, 1.0),
                 y: Span::new(*y, up, 1.05),
+                height,
             };
         }
         let (across, up, room) = if let Chart::Bars { bars, line } = &self.chart {
@@ -221,7 +243,7 @@ impl Panel {
         let mut x = Span::new(Axis::FromZero, across, 1.0);
         let mut y = Span::new(Axis::FromZero, up, room);
         (x.marks, y.marks) = (even_steps(0.0, x.to, 10), even_steps(0.0, y.to, 5));
-        Axes { x, y }
+        Axes { x, y, height }
     }
 }
 
@@ -294,12 +316,13 @@ impl Span {
 struct Axes {
     x: Span,
     y: Span,
+    height: f64,
 }
 
 impl Axes {
     fn at(&self, x: f64, y: f64) -> Point {
         let (across, up) = (self.x.share(x), self.y.share(y));
-        (LEFT + across * WIDTH, HEAD + HEIGHT * (1.0 - up))
+        (LEFT + across * WIDTH, HEAD + self.height * (1.0 - up))
     }
 
     fn shows(&self, point: &(f64, f64)) -> bool {
@@ -310,7 +333,7 @@ impl Axes {
         let grid = format!(r#"stroke="{FAINT}" stroke-width="0.7""#);
         let middle = format!(r#"text-anchor="middle" fill="{INK}""#);
         let end = format!(r#"text-anchor="end" fill="{INK}""#);
-        let bottom = HEAD + HEIGHT;
+        let bottom = HEAD + self.height;
         for value in &self.y.marks {
             let (left, y) = self.at(self.x.from, *value);
             let left = left.min(LEFT);
@@ -327,8 +350,8 @@ impl Axes {
             }
         }
         let frame = format!(r#"fill="none" stroke="{EDGE}""#);
-        let centre = (LEFT + WIDTH / 2.0, HEAD + HEIGHT / 2.0);
-        svg.rect(centre, (WIDTH, HEIGHT), 0.0, &frame);
+        let centre = (LEFT + WIDTH / 2.0, HEAD + self.height / 2.0);
+        svg.rect(centre, (WIDTH, self.height), 0.0, &frame);
         svg.text((centre.0, bottom + 34.0), 13.0, &middle, &panel.across);
         svg.text_upwards((14.0, centre.1), 13.0, &panel.up);
     }
@@ -337,7 +360,7 @@ impl Axes {
     fn names(&self, svg: &mut Svg, bars: &[Bar]) {
         let middle = format!(r#"text-anchor="middle" fill="{INK}""#);
         let room = WIDTH / bars.len().max(1) as f64;
-        let bottom = HEAD + HEIGHT + 14.0;
+        let bottom = HEAD + self.height + 14.0;
         if bars.len() <= NAMES_MAX {
             for (place, bar) in bars.iter().enumerate() {
                 let (x, _) = self.at(place as f64 + 0.5, 0.0);
@@ -374,7 +397,7 @@ impl Axes {
                 0.0
             };
             let (x, y) = self.at(place as f64 + 0.5, value);
-            let height = HEAD + HEIGHT - y;
+            let height = HEAD + self.height - y;
             let colour = palette::series(if few { place } else { 0 });
             let fill = format!(r#"class="bar" fill="{colour}" fill-opacity="0.75""#);
             let hover = format!("{}: {}", bar.name, number(value));
@@ -444,6 +467,7 @@ mod tests {
         let axes = Axes {
             x: Span::new(Axis::FromZero, vec![10.0], 1.0),
             y: Span::new(Axis::FromZero, vec![1.0], 1.0),
+            height: AMONG,
         };
         let trace = Trace {
             name: String::new(),
@@ -498,6 +522,7 @@ mod tests {
         let second = format!(r#"stroke="{}""#, palette::series(1));
         // Twice as a line and once in the legend.
         assert_eq!(picture.matches(&second).count(), 3);
+        assert_eq!(picture.matches("class=\"trace\"").count(), 5);
     }
 
     #[test]
