@@ -13,7 +13,7 @@ pub(crate) struct Faulty {
     /// Leases and objects: how many of the nodes lie; drawn by the seed if left out
     #[arg(long, value_name = "B", requires = "nodes")]
     pub(crate) byzantine: Option<usize>,
-    /// Leases and objects: the rules that nodes and clients follow
+    /// Leases, objects, hierarchies: the rules that nodes and clients follow
     #[arg(long, value_enum, default_value = "own")]
     pub(crate) rules: RuleBook,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Faulty {
 pub(crate) enum RuleBook {
     /// Those of the service
     Own,
-    /// Those of the paper that leases and objects come from, taken literally
+    /// Those of the paper that the protocol comes from, taken literally
     Paper,
 }
 
@@ -39,8 +39,8 @@ impl Faulty {
             return Ok(());
         }
         Err(Failure::Input(format!(
-            "--nodes, --byzantine and --rules are for leases and objects, not for {protocol}: \
-             leave them out or give --protocol lease"
+            "--nodes and --byzantine are for leases and objects, --rules for these and hierarchies, \
+             not for {protocol}: leave them out or give --protocol lease"
         )))
     }
 }

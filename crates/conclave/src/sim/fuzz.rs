@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::faulty::Faulty;
 use super::lease::Leases;
+use super::multilevel::{Hierarchies, Levels};
 use super::object::Objects;
 use super::planted::Planted;
 use super::{Machines, Seeds, quiet_panics, replay_command, thousands};
@@ -29,6 +30,9 @@ pub(crate) struct Fuzz {
     plant: Option<String>,
     #[command(flatten)]
     faulty: Faulty,
+    /// Hierarchies: how many levels below the root, one number or a range A..B with both ends
+    #[arg(long, value_name = "A..B")]
+    levels: Option<Levels>,
     /// How many runs at once; 0 takes all cores
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=256))]
@@ -44,6 +48,11 @@ impl Fuzz {
         let plant = plant
             .map(|name| Planted::named_in(name, self.protocol))
             .transpose()?;
+        if self.levels.is_some() && self.protocol != Machines::Multilevel {
+            return Err(Failure::input(
+                "--levels is for hierarchies: leave it out or give --protocol multilevel",
+            ));
+        }
         let seeds = Sweep {
             seeds: self.seeds.all(),
             threads: usize::from(self.threads),
@@ -64,6 +73,13 @@ impl Fuzz {
                     stop_at_first: seeds.stop_at_first,
                 };
                 let report = search(&seeds, self.json, "fuzzing", |told| fuzz(&what, told));
+                (report, "locks entered")
+            }
+            None if self.protocol == Machines::Multilevel => {
+                let worlds = Hierarchies::new(self.faulty, self.levels, plant)?;
+                let report = search(&seeds, self.json, "fuzzing", |told| {
+                    worlds.fuzz(&seeds, told)
+                });
                 (report, "locks entered")
             }
             None if self.protocol == Machines::Object => {

@@ -19,6 +19,7 @@ mod demo;
 mod faulty;
 mod fuzz;
 mod lease;
+mod multilevel;
 mod object;
 mod planted;
 mod plants;
@@ -34,10 +35,13 @@ pub(crate) enum Command {
         conclave sim run --system 'billiard(24)' --clients 100 --groups 3\n  \
         conclave sim run --system 'billiard(24)' --clients 100 --faults heavy --seed 7\n  \
         conclave sim run --system 'majority(5)' --clients 20 --groups 2 --plot out.svg\n  \
-        conclave sim run --system 'grid(16)' --groups 2 --compare exclusive,maekawa,ra1,central\n\n\
+        conclave sim run --system 'grid(16)' --groups 2 --compare exclusive,maekawa,ra1,central\n  \
+        conclave sim run --protocol multilevel --up 0.95 --entries 5000\n  \
+        conclave sim run --protocol primary-backup --scenario paper --up 0.8 --retry 50\n\n\
         Protocols: lock, lock-serial, exclusive (every wish exclusive),\n\
             and older ones without faults: maekawa, maekawa-at-once, maekawa-1985,\n\
-            ricart, ra1, ra2, central, backup.")]
+            ricart, ra1, ra2, central, backup;\n\
+            multilevel: one lock on a hierarchy of clusters, in the published set-up.")]
     Run(run::Run),
     /// Run a world for every seed, with all checkers; exit 1 if a property breaks
     #[command(after_help = "Examples:\n  conclave sim fuzz --seeds 1..1000\n  \
@@ -45,6 +49,7 @@ pub(crate) enum Command {
         conclave sim fuzz --protocol lease --nodes 7 --byzantine 1 --seeds 1..1000\n  \
         conclave sim fuzz --protocol lease --rules paper --seeds 1..200\n  \
         conclave sim fuzz --protocol object --nodes 7 --byzantine 1 --seeds 1..1000\n  \
+        conclave sim fuzz --protocol multilevel --levels 1..3 --seeds 1..1000\n  \
         conclave sim fuzz --plant yield-inside --seeds 1..400     # stops at the first seed")]
     Fuzz(fuzz::Fuzz),
     /// List the bugs that can be planted, or show how soon each is found
@@ -137,6 +142,8 @@ pub(crate) enum Machines {
     Lease,
     /// Objects kept by nodes of which some lie
     Object,
+    /// One lock on a hierarchy of clusters
+    Multilevel,
 }
 
 impl Machines {
@@ -145,7 +152,7 @@ impl Machines {
         match self {
             Self::Lock => Some(Protocol::Parallel),
             Self::LockSerial => Some(Protocol::Serial),
-            Self::Lease | Self::Object => None,
+            Self::Lease | Self::Object | Self::Multilevel => None,
         }
     }
 
@@ -155,6 +162,7 @@ impl Machines {
             Self::LockSerial => "lock-serial",
             Self::Lease => "lease",
             Self::Object => "object",
+            Self::Multilevel => "multilevel",
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use conclave_protocol::lease::plant::Plant as LeasePlant;
 use conclave_protocol::lock::{Plant, Protocol};
+use conclave_protocol::multilevel::LevelPlant;
 use conclave_protocol::object::plant::Plant as ObjectPlant;
 use conclave_sim::fuzz::{FuzzReport, Sweep, run_caught};
 use conclave_sim::{Fuzz, Options};
 
 use super::Machines;
 use super::lease::Leases;
+use super::multilevel::Hierarchies;
 use super::object::Objects;
 use crate::cli::Failure;
 
@@ -17,6 +19,7 @@ pub(crate) enum Planted {
     Lock(Plant),
     Lease(LeasePlant),
     Object(ObjectPlant),
+    Level(LevelPlant),
 }
 
 impl Planted {
@@ -25,7 +28,8 @@ impl Planted {
         let locks = Plant::ALL.iter().copied().map(Self::Lock);
         let leases = LeasePlant::ALL.iter().copied().map(Self::Lease);
         let objects = ObjectPlant::ALL.iter().copied().map(Self::Object);
-        locks.chain(leases).chain(objects).collect()
+        let levels = LevelPlant::ALL.iter().copied().map(Self::Level);
+        locks.chain(leases).chain(objects).chain(levels).collect()
     }
 
     /// The one of this name.
@@ -55,6 +59,7 @@ impl Planted {
             Self::Lock(plant) => plant.name(),
             Self::Lease(plant) => plant.name(),
             Self::Object(plant) => plant.name(),
+            Self::Level(plant) => plant.name(),
         }
     }
 
@@ -63,6 +68,7 @@ impl Planted {
             Self::Lock(plant) => plant.protocol(),
             Self::Lease(_) => "lease",
             Self::Object(_) => "object",
+            Self::Level(_) => "multilevel",
         }
     }
 
@@ -71,6 +77,7 @@ impl Planted {
             Self::Lock(plant) => plant.what(),
             Self::Lease(plant) => plant.what(),
             Self::Object(plant) => plant.what(),
+            Self::Level(plant) => plant.what(),
         }
     }
 
@@ -94,6 +101,7 @@ impl Planted {
             }
             Self::Lease(plant) => Leases::planted(plant).fuzz(&seeds, progress),
             Self::Object(plant) => Objects::planted(plant).fuzz(&seeds, progress),
+            Self::Level(plant) => Hierarchies::planted(plant).fuzz(&seeds, progress),
         }
     }
 
@@ -107,6 +115,7 @@ impl Planted {
             }
             Self::Lease(_) => super::lease::without_plant(replay)?,
             Self::Object(_) => super::object::without_plant(replay)?,
+            Self::Level(_) => super::multilevel::without_plant(replay)?,
         };
         outcome.violation.map(|broken| broken.property)
     }

@@ -75,6 +75,14 @@ impl Replay {
                 Ok(super::object::replayed(&options, tracer))
             });
         }
+        if let Some(options) = super::multilevel::token(text) {
+            let options = options?;
+            let nodes = options.topology().map_err(Failure::input)?.nodes();
+            let filter = self.filter(nodes)?;
+            return self.show(filter, "locks entered", |tracer| {
+                Ok(super::multilevel::replayed(&options, tracer))
+            });
+        }
         let options: Options = text.parse().map_err(|error| {
             Failure::Input(format!("the token is not one that a run prints: {error}"))
         })?;

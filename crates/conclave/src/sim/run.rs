@@ -14,6 +14,7 @@ use conclave_sim::measure::{Measures, theoretical_load};
 use conclave_sim::{Options, invariants};
 use serde_json::{Value, json};
 
+use super::multilevel::Paper;
 use super::plot;
 use super::record::{History, Recorder};
 use super::{checked, guarded, replay_command, short, thousands};
@@ -26,16 +27,23 @@ const THEORY_MAX: usize = 2_000;
 /// The most messages that an older protocol may exchange in a run.
 const MESSAGES_MAX: u64 = 20_000_000;
 
+/// How many clients there are unless a number is given.
+const CLIENTS: u32 = 20;
+/// How many seconds of virtual time they go on unless a number is given.
+const SECONDS: u64 = 10;
+
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// The protocol: lock, lock-serial, exclusive or an older one
     #[arg(long, default_value = "lock")]
     protocol: Subject,
     /// The quorum system, for example 'billiard(24)'; see 'conclave quorum list'
-    #[arg(long, default_value = "majority(5)")]
-    system: String,
+    ///
+    /// Left out: 'majority(5)', and 'multilevel(tree, 1200, levels=1)' for hierarchies
+    #[arg(long)]
+    system: Option<String>,
     /// How many clients
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = CLIENTS)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: u32,
     /// How many groups they ask for; 0: every wish is exclusive
@@ -53,7 +61,7 @@ pub(crate) struct Run {
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// How many seconds of virtual time clients go on asking
-    #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(long, value_name = "S", default_value_t = SECONDS)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Any other option of the world, as in a replay token
@@ -68,6 +76,8 @@ pub(crate) struct Run {
     /// Draw concurrency, waiting times and load into this file, SVG or PNG by its name
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    paper: Paper,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -93,6 +103,8 @@ pub(crate) enum Subject {
     Exclusive,
     /// An older protocol.
     Older(Kind),
+    /// One lock on a hierarchy.
+    Multilevel,
 }
 
 impl FromStr for Subject {
@@ -103,6 +115,7 @@ impl FromStr for Subject {
             "lock" => return Ok(Self::Lock(Protocol::Parallel)),
             "lock-serial" => return Ok(Self::Lock(Protocol::Serial)),
             "exclusive" => return Ok(Self::Exclusive),
+            "multilevel" => return Ok(Self::Multilevel),
             _ => {}
         }
         let name = match text {
@@ -112,7 +125,7 @@ impl FromStr for Subject {
         };
         name.parse().map(Self::Older).map_err(|_| {
             let older = Kind::ALL.map(Kind::name).join(", ");
-            format!("give lock, lock-serial, exclusive, {older}")
+            format!("give lock, lock-serial, exclusive, multilevel, {older}")
         })
     }
 }
@@ -124,6 +137,7 @@ impl fmt::Display for Subject {
             Self::Lock(Protocol::Serial) => "lock-serial",
             Self::Exclusive => "exclusive",
             Self::Older(kind) => kind.name(),
+            Self::Multilevel => "multilevel",
         })
     }
 }
@@ -142,6 +156,9 @@ pub(crate) struct Measured {
 
 impl Run {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        if self.protocol == Subject::Multilevel || self.paper.is_given() {
+            return self.hierarchy();
+        }
         if let Some(path) = &self.plot {
             draw::check_path(path)?;
         }
@@ -182,11 +199,44 @@ impl Run {
         Ok(())
     }
 
+    fn system(&self) -> &str {
+        self.system.as_deref().unwrap_or("majority(5)")
+    }
+
+    /// Runs the set-up of hierarchies.
+    fn hierarchy(&self) -> Result<(), Failure> {
+        let plain = self.clients == CLIENTS
+            && self.names == 1
+            && self.seconds == SECONDS
+            && self.faults == Faults::None
+            && self.set.is_empty()
+            && self.compare.is_empty()
+            && self.plot.is_none();
+        if !plain {
+            return Err(Failure::input(
+                "a hierarchy's run takes --system, --up, --entries, --full, --gap, --hold, \
+                 --groups, --seed, --sequential, --retry, --failover and --json: leave out others",
+            ));
+        }
+        let backup = match self.protocol {
+            Subject::Multilevel => false,
+            Subject::Older(Kind::Backup) => true,
+            other => {
+                return Err(Failure::Input(format!(
+                    "{other} has no such set-up: give --protocol multilevel or primary-backup"
+                )));
+            }
+        };
+        let system = self.system.as_deref();
+        self.paper
+            .run(system, backup, self.groups, self.seed, self.json)
+    }
+
     /// The options of a run of the lock with this load.
     fn options(&self) -> Result<Options, Failure> {
         let mut options = load(self.clients, self.groups, self.seconds);
         options.seed = self.seed;
-        options.system.clone_from(&self.system);
+        self.system().clone_into(&mut options.system);
         options.names = self.names;
         if self.faults != Faults::None {
             add_faults(&mut options, self.faults);
@@ -218,12 +268,13 @@ impl Run {
                 options.shared = 0.0;
             }
             Subject::Older(kind) => return measure_older(kind, plain),
+            Subject::Multilevel => return Err(alone()),
         }
         measure_lock(subject, &options, !self.unchecked, self.plot.is_some())
     }
 
     fn title(&self) -> String {
-        let (system, clients) = (&self.system, self.clients);
+        let (system, clients) = (self.system(), self.clients);
         let faults = match self.faults {
             Faults::None => "no faults",
             Faults::Light => "light faults",
@@ -241,7 +292,7 @@ impl Run {
     fn as_json(&self, one: &Measured) -> Value {
         let more = json!({
             "protocol": one.subject.to_string(),
-            "system": self.system,
+            "system": self.system(),
             "clients": self.clients,
             "groups": self.groups,
             "names": self.names,
@@ -343,10 +394,16 @@ impl Run {
     }
 }
 
+fn alone() -> Failure {
+    Failure::input("multilevel has its own world: leave out --compare")
+}
+
 /// Refuses what a protocol cannot do.
 fn judge(subject: Subject, options: &Options) -> Result<(), Failure> {
-    let Subject::Older(kind) = subject else {
-        return Ok(());
+    let kind = match subject {
+        Subject::Older(kind) => kind,
+        Subject::Multilevel => return Err(alone()),
+        Subject::Lock(_) | Subject::Exclusive => return Ok(()),
     };
     if options.has_faults() {
         return Err(Failure::Input(format!(

@@ -128,6 +128,58 @@ impl LevelPlant {
             Self::AnyGroup => "any-group",
         }
     }
+
+    /// The bug of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plant| plant.name() == name)
+    }
+
+    /// What is wrong.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::ConsentAtOnce => {
+                "an ask that meets a run without a child is answered with consent, consensus or not"
+            }
+            Self::TimeoutAtLeaf => {
+                "the time-out of a waiting consent frees the leaf level instead of its own"
+            }
+            Self::TimerStays => "the time-out of a waiting consent is never cancelled",
+            Self::AnnounceRestarts => {
+                "an announcement starts a run although consent is waiting for a child"
+            }
+            Self::AnyYield => {
+                "an inquiry is answered during the next request, and any yield is believed"
+            }
+            Self::AnyReply => "a permission is counted for whatever request is current",
+            Self::AnyDone => "any child's end is taken for the end of the child inside",
+            Self::ForgetGrants => "the root's arbiters forget their grants in a restart",
+            Self::QueueOfTheDead => "requests of a dead node stay in the queue",
+            Self::HolderOfTheDead => {
+                "the permission of a dead holder that was asked back is never freed"
+            }
+            Self::NoWaitAtRoot => "the root frees the permission of a dead holder at once",
+            Self::DeadChild => "a dead child is waited for for ever",
+            Self::NoWaitForChild => "a dead child inside is replaced at once",
+            Self::LostArbiter => "an arbiter that died before its answer is waited for for ever",
+            Self::LostParent => {
+                "a representing node that died before its consent is waited for for ever"
+            }
+            Self::OrphanPasses => "consent of a dead representing node is handed on",
+            Self::OldLives => "words of earlier lives are believed",
+            Self::ReleaseAfterRestart => {
+                "a restarted holder says that it does not use a permission of its earlier life"
+            }
+            Self::NoBound => "consent is handed on without bound",
+            Self::LeaseFromAnswer => {
+                "the holder of a lease counts it from the answer instead of from the question"
+            }
+            Self::NoPause => {
+                "a restarted arbiter of the root grants before its earlier leases have ended"
+            }
+            Self::TokensAgain => "tokens of a child that was lost are given again",
+            Self::AnyGroup => "children of another group are let in",
+        }
+    }
 }
 
 /// Which rules are broken: none, unless a test says so.

@@ -20,13 +20,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod check;
 mod draws;
+mod drive;
 mod eye;
+mod faults;
 mod meter;
 pub mod options;
 mod primary;
 mod scenario;
+pub mod swarm;
 pub mod world;
 
 pub use options::{LevelOptions, LevelOptionsError};
 pub use scenario::{GAP, Kind, Measured, SPAN, Scenario, run};
+pub use swarm::swarm;
