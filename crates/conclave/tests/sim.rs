@@ -597,6 +597,9 @@ fn the_figures_of_backoff_are_written_with_a_page_whose_links_resolve() {
                 None => assert!(out.join(link).exists(), "{link}"),
             }
         }
-        assert!(!page.contains("http:") || page.contains("www.w3.org"), "no network");
+        assert!(
+            !page.contains("http:") || page.contains("www.w3.org"),
+            "no network"
+        );
     }
 }

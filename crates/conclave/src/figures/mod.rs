@@ -20,6 +20,7 @@ mod backoff;
 mod billiard;
 mod errata;
 mod figure;
+mod groups;
 mod markdown;
 mod page;
 mod pool;
@@ -84,7 +85,8 @@ impl Set {
 /// Computes the figures of a paper.
 fn make(paper: Paper, setting: &Setting) -> Result<Vec<Made>, Failure> {
     match paper {
-        Paper::Multilevel | Paper::Groups => Ok(Vec::new()),
+        Paper::Multilevel => Ok(Vec::new()),
+        Paper::Groups => groups::make(setting),
         Paper::Billiard => billiard::make(setting),
         Paper::Backoff => Ok(backoff::make(setting)),
     }
@@ -194,6 +196,7 @@ mod tests {
     /// Every figure there is.
     fn figures() -> Vec<&'static Figure> {
         let mut all = billiard::figures();
+        all.extend(groups::figures());
         all.extend(&backoff::FIGURES);
         all
     }
