@@ -8,7 +8,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={}", root.display());
     println!("cargo:rerun-if-changed=build.rs");
 
-    let peer = protox::compile(["peer/v1/peer.proto", "peer/v1/keeper.proto"], [&root])?;
+    let peer = [
+        "peer/v1/peer.proto",
+        "peer/v1/keeper.proto",
+        "peer/v1/levels.proto",
+    ];
+    let peer = protox::compile(peer, [&root])?;
     tonic_prost_build::configure()
         .btree_map(".")
         .compile_fds(peer)?;

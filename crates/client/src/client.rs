@@ -201,6 +201,7 @@ pub struct Builder {
     cluster: Option<Cluster>,
     file: Option<PathBuf>,
     security: Security,
+    home: Option<u32>,
 }
 
 impl Builder {
@@ -236,6 +237,15 @@ impl Builder {
         self
     }
 
+    /// The node (from 1) that is asked first where a hierarchy serves the locks; otherwise that of
+    /// the first endpoint, and without one a node that depends on the lock. Others are asked when
+    /// it does not answer.
+    #[must_use]
+    pub fn home(mut self, node: u32) -> Self {
+        self.home = Some(node);
+        self
+    }
+
     /// How it shows who it is and whom it believes; plain TCP without it.
     #[must_use]
     pub fn security(mut self, security: Security) -> Self {
@@ -258,7 +268,10 @@ impl Builder {
             }
         };
         let owner = self.owner.unwrap_or_else(default_owner);
-        let driver = Driver::spawn_with(&cluster, &owner, security.clone())?;
+        let home = self.home.and_then(|id| cluster.node(id));
+        let home = home.or_else(|| home_of(&cluster, learnt.first()?));
+        let home = home.map(conclave_wire::cluster::Node::node);
+        let driver = Driver::spawn_at(&cluster, &owner, security.clone(), home)?;
         Ok(Client {
             driver,
             cluster: Arc::new(cluster),
@@ -267,6 +280,17 @@ impl Builder {
             security,
         })
     }
+}
+
+/// The node whose API an endpoint is.
+fn home_of<'a>(cluster: &'a Cluster, endpoint: &str) -> Option<&'a conclave_wire::cluster::Node> {
+    let first = endpoint.split(',').map(str::trim).find(|one| !one.is_empty())?;
+    let host = |url: &str| {
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        rest.trim_end_matches('/').to_owned()
+    };
+    let wanted = host(first);
+    cluster.nodes.iter().find(|node| host(&node.api) == wanted)
 }
 
 fn read(path: &Path) -> Result<Cluster, ConnectError> {

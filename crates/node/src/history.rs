@@ -102,7 +102,9 @@ impl History {
             NodeEvent::Close(_)
             | NodeEvent::CannotRecover
             | NodeEvent::Refused(_)
-            | NodeEvent::Barred { .. } => return,
+            | NodeEvent::Barred { .. }
+            | NodeEvent::Want { .. }
+            | NodeEvent::Leave { .. } => return,
         };
         self.push(line);
     }

@@ -4,6 +4,7 @@
 //! [`Meters::text`] is what `GET /metrics` answers.
 
 mod keeper;
+mod levels;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 pub use keeper::KeeperMeters;
+pub use levels::LevelMeters;
 
 /// The states of a node, as in [`Meters::set_state`].
 pub const STATES: [&str; 6] = [
@@ -130,6 +132,8 @@ pub struct Meters {
 
     /// Leases and objects.
     pub keeper: KeeperMeters,
+    /// The levels of a hierarchy.
+    pub levels: LevelMeters,
 
     state: Family<State, Gauge>,
     refused: Family<Reason, Counter>,
@@ -186,6 +190,7 @@ impl Meters {
             api_connections: book.gauge("api_connections", "Open connections on the API port"),
             gateway_breaks: book.gauge("gateway_breaks", "Broken links from the gateway to nodes"),
             keeper: KeeperMeters::new(&mut book),
+            levels: LevelMeters::new(&mut book),
             state: book.family("state", "1 for the state that the node is in, else 0"),
             refused: book.family("refused", "What the node or its gateway refused, by reason"),
             outcomes: book.family("gateway_answers", "Answers of the gateway, by outcome"),
@@ -266,6 +271,8 @@ impl Meters {
             | NodeEvent::Close(_)
             | NodeEvent::Entered { .. }
             | NodeEvent::Barred { .. }
+            | NodeEvent::Want { .. }
+            | NodeEvent::Leave { .. }
             | NodeEvent::Serving
             | NodeEvent::CannotRecover => {}
         }

@@ -74,6 +74,7 @@ impl Node {
         let id = check(&options.cluster, options.id)?;
         check_certificate(&options)?;
         let config = options.cluster.shared_config()?;
+        let levels = options.cluster.level_config()?;
         let peer = options.peer.local_addr().map_err(system)?;
         let api = options.api.local_addr().map_err(system)?;
         let start = choose(store.load()?, options.init);
@@ -118,6 +119,7 @@ impl Node {
             audit: audit.clone(),
             security: options.security.clone(),
             keeper: Some(inbox.clone()),
+            levels,
         })
         .map_err(system)?;
         let keeper = keeper::spawn(keeper::Parts {

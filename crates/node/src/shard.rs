@@ -8,6 +8,8 @@ mod conns;
 mod door;
 mod grants;
 mod keeper;
+mod level_links;
+mod levels;
 mod look;
 mod peers;
 mod quiet;
@@ -26,6 +28,7 @@ use conclave_client::Security;
 use conclave_protocol::Now;
 use conclave_protocol::id::{LinkId, Name, NodeId, RequestNo, SessionId};
 use conclave_protocol::lock::{Access, Config, Label, LockView, Reason, Start};
+use conclave_protocol::multilevel::LevelConfig;
 use conclave_wire::Cluster;
 use mio::{Poll, Waker};
 use tokio::sync::{oneshot, watch};
@@ -304,6 +307,8 @@ pub struct ShardOptions {
     pub security: Security,
     /// Where questions about leases and objects go; none refuses them.
     pub keeper: Option<crate::keeper::Inbox>,
+    /// What the clusters run with, if a hierarchy serves the locks.
+    pub levels: Option<LevelConfig>,
 }
 
 impl fmt::Debug for ShardOptions {
@@ -338,6 +343,10 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
                 found.tell(Command::Resolved(node, address));
             });
         })?;
+    let levels = options.levels.map(|config| levels::LevelParts {
+        stored: levels::stored(&options.start, &config, (options.clock)()),
+        config,
+    });
     let parts = Parts {
         door: door::Door::new(
             options.id,
@@ -362,6 +371,7 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
         audit: options.audit.map(Auditor::new),
         security: options.security,
         keeper: options.keeper,
+        levels,
     };
     let (tell, ended) = watch::channel(None);
     let shared = inner.clone();

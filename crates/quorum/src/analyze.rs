@@ -149,7 +149,7 @@ pub fn analyze(
 }
 
 /// The one probability of being up that all nodes share, if they do.
-fn even_up(faults: &Faults) -> Option<f64> {
+pub fn even_up(faults: &Faults) -> Option<f64> {
     let down = *faults.down().first()?;
     faults
         .down()

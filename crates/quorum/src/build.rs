@@ -1,5 +1,7 @@
 //! From text to system: builds what a [`Spec`] names, for a cluster of a given size.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -23,7 +25,7 @@ use crate::construct::spare::Spare;
 use crate::construct::surficial::{Surficial, SurficialError};
 use crate::construct::walls::{Walls, WallsError};
 use crate::construct::{SizeError, check_nodes};
-use crate::text::{self, BilliardSize, Expr, Fit, HForm, Rule, Spec, SurficialSize};
+use crate::text::{self, BilliardSize, ClustersSize, Expr, Fit, HForm, Rule, Spec, SurficialSize};
 use crate::{Coterie, Family, Masking, NodeSet, System};
 
 /// The most quorums that an expression may expand to.
@@ -271,8 +273,15 @@ impl Builder<'_> {
                 done(System::Coterie(Coterie::by_construction(family)), shape)
             }
             Spec::Compose { outer, inner } => done(self.composed(outer, inner)?, Shape::Plain),
-            Spec::Multilevel { inner, n, levels } => {
-                let family = Arc::new(self.multilevel(inner, self.nodes(spec, *n)?, *levels)?);
+            Spec::Multilevel { inner, clusters } => {
+                let clusters = match clusters {
+                    ClustersSize::Even { n, levels } => {
+                        Clusters::build(self.nodes(spec, *n)?, *levels)?
+                    }
+                    ClustersSize::Sizes(sizes) => Clusters::of_sizes(sizes)?,
+                };
+                check_nodes(clusters.nodes())?;
+                let family = Arc::new(self.multilevel(inner, clusters)?);
                 let coterie = Coterie::by_construction(family.clone());
                 done(System::Coterie(coterie), Shape::Multilevel(family))
             }
@@ -435,16 +444,17 @@ impl Builder<'_> {
         Ok(judged(composed, both.then_some(true)))
     }
 
-    fn multilevel(
-        &self,
-        inner: &Spec,
-        nodes: usize,
-        levels: usize,
-    ) -> Result<Multilevel, BuildError> {
-        let clusters = Clusters::build(nodes, levels)?;
-        Multilevel::new(clusters, &|size| {
-            let coterie = self.within(Some(size)).coterie(inner)?;
-            Ok::<_, BuildError>(coterie.family().clone())
+    fn multilevel(&self, inner: &[Spec], clusters: Clusters) -> Result<Multilevel, BuildError> {
+        let made: RefCell<BTreeMap<(usize, usize), Arc<dyn Family>>> = RefCell::default();
+        Multilevel::new(clusters, &|level, size| {
+            let which = level.min(inner.len() - 1);
+            if let Some(family) = made.borrow().get(&(which, size)) {
+                return Ok::<_, BuildError>(family.clone());
+            }
+            let coterie = self.within(Some(size)).coterie(&inner[which])?;
+            let family = coterie.family().clone();
+            made.borrow_mut().insert((which, size), family.clone());
+            Ok(family)
         })
     }
 

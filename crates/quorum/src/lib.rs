@@ -33,6 +33,7 @@ mod circuit;
 pub mod construct;
 pub mod draw;
 pub mod family;
+pub mod level_plan;
 pub mod measure;
 mod node_set;
 pub mod plan;

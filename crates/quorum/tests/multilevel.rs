@@ -188,7 +188,7 @@ impl Family for Tree {
 }
 
 fn trees(nodes: usize, levels: usize) -> Multilevel {
-    let tree = |size| Ok::<_, MultilevelError>(Arc::new(Tree(size)) as Arc<dyn Family>);
+    let tree = |_, size| Ok::<_, MultilevelError>(Arc::new(Tree(size)) as Arc<dyn Family>);
     let clusters = Clusters::build(nodes, levels).expect("a small hierarchy");
     Multilevel::new(clusters, &tree).expect("trees of every size")
 }
@@ -229,7 +229,7 @@ impl Family for Monarchy {
 
 #[test]
 fn coteries_that_know_little_make_systems_that_say_so() {
-    let monarchy = |size| Ok::<_, MultilevelError>(Arc::new(Monarchy(size)) as Arc<dyn Family>);
+    let monarchy = |_, size| Ok::<_, MultilevelError>(Arc::new(Monarchy(size)) as Arc<dyn Family>);
     let system = Multilevel::new(Clusters::build(20, 2).unwrap(), &monarchy).unwrap();
     assert!(!system.cheapest_is_exact());
     assert_eq!(system.load_lower(), None);
@@ -244,7 +244,7 @@ fn coteries_that_know_little_make_systems_that_say_so() {
     assert_eq!(system.sample(&mut Prng::new(1)), first);
     assert_eq!(system.cheapest(&[1.0; 20]), Some(first));
     assert_eq!(system.own(19), Some(NodeSet::of(20, [0, 14, 17])));
-    let wrong = |_| Ok::<_, MultilevelError>(Arc::new(Tree(3)) as Arc<dyn Family>);
+    let wrong = |_, _| Ok::<_, MultilevelError>(Arc::new(Tree(3)) as Arc<dyn Family>);
     assert_eq!(
         Multilevel::new(Clusters::build(10, 1).unwrap(), &wrong).unwrap_err(),
         MultilevelError::WrongSize { size: 4, found: 3 }

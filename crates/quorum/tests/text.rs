@@ -1,8 +1,8 @@
 //! The text form: what parses to what, what is refused where, and that canonical text comes back.
 
 use conclave_quorum::text::{
-    BilliardSize, DEPTH_MAX, Expr, Fallback, Fit, HForm, Kind, Rule, Spec, SurficialSize, TEXT_MAX,
-    Tier, forms, parse, parse_file,
+    BilliardSize, ClustersSize, DEPTH_MAX, Expr, Fallback, Fit, HForm, Kind, Rule, Spec,
+    SurficialSize, TEXT_MAX, Tier, forms, parse, parse_file,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -139,8 +139,11 @@ fn nested_forms() {
     };
     same("compose(majority(3), grid)", &composed);
     same("compose(inner=grid(), outer=majority(3))", &composed);
-    let multilevel = |inner, n, levels| Spec::Multilevel { inner, n, levels };
-    let tree = || Box::new(Spec::Tree { n: None });
+    let multilevel = |inner: Spec, n, levels| Spec::Multilevel {
+        inner: vec![inner],
+        clusters: ClustersSize::Even { n, levels },
+    };
+    let tree = || Spec::Tree { n: None };
     same("multilevel", &multilevel(tree(), None, 1));
     same(
         "multilevel(1200, levels=2)",
@@ -150,8 +153,11 @@ fn nested_forms() {
         "multilevel(tree, 1200, levels=0)",
         &multilevel(tree(), Some(1200), 0),
     );
-    same("multilevel(majority)", &multilevel(majority(None), None, 1));
-    let threshold = Box::new(Spec::Threshold { n: None, k: 2 });
+    same(
+        "multilevel(majority)",
+        &multilevel(*majority(None), None, 1),
+    );
+    let threshold = Spec::Threshold { n: None, k: 2 };
     same(
         "multilevel(threshold(k=2), 9)",
         &multilevel(threshold, Some(9), 1),
@@ -160,6 +166,92 @@ fn nested_forms() {
     same(
         "complete(compose(majority(3),grid))",
         &Spec::Complete { coterie },
+    );
+}
+
+#[test]
+fn hierarchies_with_clusters_and_coteries_of_their_own() {
+    let spec = |text: &str| {
+        let spec = parse(text).expect(text);
+        same(&spec.to_string(), &spec);
+        spec
+    };
+    let three = spec("multilevel([majority, tree, grid], 27)");
+    assert_eq!(
+        three.to_string(),
+        "multilevel([majority,tree,grid], 27, levels=2)"
+    );
+    let Spec::Multilevel { inner, clusters } = three else {
+        panic!("no hierarchy")
+    };
+    assert_eq!((inner.len(), clusters.levels()), (3, 2));
+    let same_all = spec("multilevel([tree,tree], 9)");
+    assert_eq!(same_all.to_string(), "multilevel(tree, 9, levels=1)");
+    let sized = spec("multilevel(sizes=[[3, 3, 3], [4, 2]])");
+    assert_eq!(sized.to_string(), "multilevel(tree, sizes=[[3,3,3],[4,2]])");
+    assert_eq!(sized.nodes(), Some(15));
+    let rows = vec![vec![2], vec![3, 2], vec![3, 3, 3, 4, 2]];
+    let clusters = ClustersSize::Sizes(rows);
+    let inner = vec![Spec::Tree { n: None }];
+    same(
+        "multilevel(sizes=[[3,3,3],[4,2]])",
+        &Spec::Multilevel { inner, clusters },
+    );
+    assert_eq!(
+        spec("multilevel([majority,tree], sizes=[5])").nodes(),
+        Some(5)
+    );
+    let deep = format!("multilevel(sizes={}1{})", "[".repeat(20), "]".repeat(20));
+    assert_eq!(spec(&deep).nodes(), Some(1));
+    let deeper = format!("multilevel(sizes={}1{})", "[".repeat(21), "]".repeat(21));
+    refused(
+        &deeper,
+        37,
+        "too many brackets in each other: at most 20 are allowed",
+    );
+    let uneven = "the brackets are not equally deep: \
+                  every size stands in as many brackets as there are levels below the root";
+    refused("multilevel(sizes=[[3],4])", 22, uneven);
+    refused("multilevel(sizes=[4,[3]])", 20, uneven);
+    refused("multilevel(sizes=[[3],[[4]]])", 23, uneven);
+    refused(
+        "multilevel(sizes=[[]])",
+        19,
+        "expected a number for sizes, found ']': a number is written in digits only",
+    );
+    refused("multilevel(sizes=[3,0])", 20, "sizes must be at least 1");
+    refused(
+        "multilevel(sizes=3)",
+        17,
+        "expected '[', found '3': write sizes as in sizes=[[3,3],[4,2]]",
+    );
+    refused(
+        "multilevel(sizes=[3",
+        19,
+        "unexpected the end of the text: expected ',' or ']'",
+    );
+    refused(
+        "multilevel(9, sizes=[3,3,3])",
+        20,
+        "sizes and n or levels are both given: \
+         the sizes settle nodes and levels: leave the others out",
+    );
+    refused(
+        "multilevel([majority,tree], 9, levels=2)",
+        12,
+        "2 coteries for 3 levels of clusters: \
+         give one for all levels, or one for the root and each level below",
+    );
+    refused(
+        "multilevel([majority,tree(3)], 9)",
+        21,
+        "inner of multilevel cannot be this tree: \
+         a coterie without a size of its own is allowed, such as tree",
+    );
+    refused(
+        "multilevel([majority 9)",
+        21,
+        "unexpected '9': expected ',' or ']'",
     );
 }
 
@@ -454,6 +546,14 @@ fn flat() -> impl Strategy<Value = Spec> {
     ]
 }
 
+/// A hierarchy with one coterie per level where there are three levels of clusters.
+fn hierarchy(mut inner: Vec<Spec>, clusters: ClustersSize) -> Spec {
+    if clusters.levels() != 2 || inner.windows(2).all(|pair| pair[0] == pair[1]) {
+        inner.truncate(1);
+    }
+    Spec::Multilevel { inner, clusters }
+}
+
 fn spec() -> impl Strategy<Value = Spec> {
     let open = select(vec![
         "tree",
@@ -461,14 +561,21 @@ fn spec() -> impl Strategy<Value = Spec> {
         "threshold(k=2)",
         "billiard(tiers=T1,T4)",
     ])
-    .prop_map(|text| Box::new(parse(text).expect(text)));
+    .prop_map(|text| parse(text).expect(text));
     let one = flat().prop_recursive(3, 12, 2, move |part| {
         let part = part.prop_map(Box::new);
         prop_oneof![
             (part.clone(), part.clone()).prop_map(|(outer, inner)| Spec::Compose { outer, inner }),
             part.prop_map(|coterie| Spec::Complete { coterie }),
-            (open.clone(), some_n(), 0_usize..=20)
-                .prop_map(|(inner, n, levels)| Spec::Multilevel { inner, n, levels }),
+            (vec(open.clone(), 3), some_n(), 0_usize..=20).prop_map(|(inner, n, levels)| {
+                let clusters = ClustersSize::Even { n, levels };
+                hierarchy(inner, clusters)
+            }),
+            (vec(open.clone(), 3), vec(vec(1_usize..9, 1..5), 1..5)).prop_map(|(inner, nested)| {
+                let middle: Vec<usize> = nested.iter().map(Vec::len).collect();
+                let rows = vec![vec![middle.len()], middle, nested.concat()];
+                hierarchy(inner, ClustersSize::Sizes(rows))
+            }),
         ]
     });
     let size = prop_oneof![

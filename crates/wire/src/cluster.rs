@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::faults::FaultsText;
+use crate::hierarchy::{CoterieText, TopologyText};
 use crate::span::Span;
 
 /// The most nodes of a cluster.
@@ -38,8 +39,17 @@ pub struct Cluster {
     pub name: String,
     /// The number of this configuration; raised with every change.
     pub epoch: u64,
-    /// The quorum system in its text form; without n it takes the number of nodes.
+    /// The quorum system in its text form; without n it takes the number of nodes. Empty until
+    /// [`Cluster::complete`] where it follows from the places of the nodes.
+    #[serde(default)]
     pub quorum: String,
+    /// Whether a hierarchy of clusters serves the locks; by default it does if the quorum system
+    /// is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyText>,
+    /// The coteries of the clusters that the places of the nodes make; trees by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coterie: Option<CoterieText>,
     /// The groups that own the cartels of a group system, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
@@ -72,6 +82,9 @@ pub struct Node {
     pub peer: String,
     /// The URL of its API.
     pub api: String,
+    /// Where it is, from the largest place to the smallest: `eu/rack-1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 impl Node {
@@ -206,8 +219,9 @@ pub(crate) fn wrong(field: &'static str, problem: impl Into<String>) -> ClusterE
 impl Cluster {
     /// Reads a cluster file; the error tells line and column.
     pub fn parse(text: &str) -> Result<Self, ClusterError> {
-        let cluster: Self = toml::from_str(text)
+        let mut cluster: Self = toml::from_str(text)
             .map_err(|error| ClusterError::Text(error.to_string().trim_end().to_owned()))?;
+        cluster.complete()?;
         cluster.check()?;
         Ok(cluster)
     }
@@ -237,6 +251,11 @@ impl Cluster {
             return Err(wrong("policies", format!("must be at most {POLICIES_MAX}")));
         }
         self.check_nodes()?;
+        if self.quorum.is_empty() {
+            let problem = "is missing; write one such as quorum = \"majority\"";
+            return Err(wrong("quorum", problem));
+        }
+        self.check_hierarchy()?;
         self.object_config()?;
         self.config().map(drop)
     }
@@ -283,8 +302,17 @@ impl Cluster {
 
     /// What the machines run with.
     pub fn config(&self) -> Result<Config, ClusterError> {
-        let quorums = self.quorums()?;
+        let hierarchy = self.is_hierarchy();
+        let quorums = if hierarchy {
+            // What keeps holders apart is the consent that each node needs.
+            Quorums::any_one(self.nodes.len())
+        } else {
+            self.quorums()?
+        };
         let mut config = Config::new(quorums);
+        if hierarchy {
+            self.set_gate(&mut config)?;
+        }
         let usual = config.times;
         let times = &mut config.times;
         let set = |into: &mut Duration, from: Option<Span>| {
@@ -363,6 +391,10 @@ impl Cluster {
         let quorum = conclave_quorum::text::parse(&self.quorum)
             .map_or_else(|_| self.quorum.clone(), |spec| spec.to_string());
         tell("quorum", quorum);
+        // Told only where it matters, so that other clusters keep their digests.
+        if self.is_hierarchy() {
+            tell("topology", "multilevel".to_owned());
+        }
         // Quoted, so that one group with a comma in its name is not two.
         tell("groups", format!("{:?}", self.groups));
         tell("restart", format!("{:?}", self.restart).to_lowercase());

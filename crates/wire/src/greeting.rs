@@ -50,6 +50,8 @@ pub enum Service {
     Locks,
     /// Leases and objects.
     Keeper,
+    /// What nodes of a hierarchy say to each other.
+    Levels,
     /// Something that this version does not know.
     Other(u32),
 }
@@ -59,6 +61,7 @@ impl Service {
         match self {
             Self::Locks => 0,
             Self::Keeper => 1,
+            Self::Levels => 2,
             Self::Other(number) => number,
         }
     }
@@ -67,6 +70,7 @@ impl Service {
         match number {
             0 => Self::Locks,
             1 => Self::Keeper,
+            2 => Self::Levels,
             other => Self::Other(other),
         }
     }

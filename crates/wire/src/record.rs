@@ -8,6 +8,7 @@ use conclave_protocol::lock::{Record, Snapshot, StoredGrant};
 
 use crate::codec::WireError;
 use crate::dictionary::{Reading, Writing};
+use crate::levels;
 use crate::parts::{ask, given, put_ask, put_session_info, session_info};
 use crate::pb::{self, Bad, Reader};
 
@@ -83,6 +84,7 @@ fn put(out: &mut Vec<u8>, record: &Record) {
             pb::id(out, 1, session.0);
             pb::uint(out, 2, request.0);
         }),
+        Record::Level(record) => pb::message(out, 9, |out| levels::put_record(out, record)),
     }
 }
 
@@ -99,6 +101,7 @@ fn record(mut from: Reader<'_>) -> Result<Record, Bad> {
             6 => Record::Unclean,
             7 => Record::Grant(Box::new(stored(value.message()?, &mut plain)?)),
             8 => grant_ended(value.message()?)?,
+            9 => Record::Level(Box::new(levels::record(value.message()?)?)),
             _ => continue,
         };
         if found.replace(record).is_some() {

@@ -74,8 +74,22 @@ impl Driver {
         owner: &str,
         security: Security,
     ) -> Result<Self, ClusterError> {
+        Self::spawn_at(cluster, owner, security, None)
+    }
+
+    /// The same, asking this node first if a hierarchy serves the locks.
+    pub fn spawn_at(
+        cluster: &Cluster,
+        owner: &str,
+        security: Security,
+        home: Option<NodeId>,
+    ) -> Result<Self, ClusterError> {
         cluster.check()?;
-        let config = cluster.shared_config()?;
+        let mut config = cluster.config()?;
+        if let Some(home) = home.filter(|_| config.gate.is_some()) {
+            config.quorums = config.quorums.with_home(home);
+        }
+        let config = Arc::new(config);
         let mut owner = owner;
         while owner.len() > config.limits.owner_bytes {
             let cut = owner.char_indices().next_back().map_or(0, |(at, _)| at);

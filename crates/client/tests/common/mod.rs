@@ -320,11 +320,14 @@ impl FakeCluster {
             id: index as u32 + 1,
             peer: addr.to_string(),
             api: format!("http://{addr}"),
+            place: None,
         };
         let cluster = Cluster {
             name: "fake".to_owned(),
             epoch: 1,
             quorum: "majority".to_owned(),
+            topology: None,
+            coterie: None,
             groups: Vec::new(),
             restart: RestartText::Pause,
             times,

@@ -17,6 +17,7 @@ mod check;
 mod compare;
 pub(crate) mod draw;
 mod inputs;
+mod levels;
 mod list;
 mod plan;
 mod show;
@@ -63,7 +64,9 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  conclave quorum plan --nodes 24 --down 0.02\n  \
         conclave quorum plan --nodes 9 --byzantine 1\n  \
-        conclave quorum plan --nodes 12 --groups 3 --favour load"
+        conclave quorum plan --nodes 12 --groups 3 --favour load\n  \
+        conclave quorum plan --nodes 1200 --up 0.85 --multilevel\n  \
+        conclave quorum plan --nodes 300 --up 0.95 --multilevel --coterie grid --root majority"
     )]
     Plan(plan::Plan),
     /// Draw a system, with a quorum, dead nodes or a heat map of load, as SVG or PNG

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::Favour;
 use super::analyze::failure_json;
 use super::inputs::InputArgs;
+use super::levels::LevelArgs;
 use crate::cli::Failure;
 use crate::output::{self, Progress, number, span};
 
@@ -27,6 +28,8 @@ pub(crate) struct Plan {
     favour: Favour,
     #[command(flatten)]
     inputs: InputArgs,
+    #[command(flatten)]
+    levels: LevelArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -35,6 +38,15 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         check_nodes(self.nodes).map_err(Failure::input)?;
+        if self.levels.wanted() {
+            if self.byzantine > 0 || self.groups > 0 {
+                let why = "--multilevel is for locks without lying nodes and registered groups: \
+                           drop --byzantine and --groups";
+                return Err(Failure::input(why));
+            }
+            let inputs = self.inputs.read(self.nodes)?;
+            return self.levels.run(self.nodes, &inputs, self.json);
+        }
         let request = Request {
             nodes: self.nodes,
             faults: self.byzantine,

@@ -191,6 +191,8 @@ impl Wish {
             name: "local".to_owned(),
             epoch: 1,
             quorum: self.shape.system(),
+            topology: None,
+            coterie: None,
             groups: self.shape.groups.clone(),
             restart: self.shape.restart().unwrap_or_default(),
             times: self.times,
@@ -206,6 +208,7 @@ impl Wish {
                 id,
                 peer: peer.local_addr()?.to_string(),
                 api: format!("{scheme}://{}", api.local_addr()?),
+                place: None,
             });
             listeners.push((peer, api));
         }

@@ -48,14 +48,15 @@ impl Text {
 
     /// The text as a cluster, checked.
     pub(crate) fn cluster(&self) -> Result<Cluster, Failure> {
-        let cluster: Cluster = self.parse()?;
-        self.check(&cluster, "")?;
+        let mut cluster: Cluster = self.parse()?;
+        self.check(&mut cluster, "")?;
         Ok(cluster)
     }
 
-    /// Checks a cluster that stands in this text below `prefix`.
-    pub(crate) fn check(&self, cluster: &Cluster, prefix: &str) -> Result<(), Failure> {
-        cluster.check().map_err(|error| match error {
+    /// Completes and checks a cluster that stands in this text below `prefix`.
+    pub(crate) fn check(&self, cluster: &mut Cluster, prefix: &str) -> Result<(), Failure> {
+        let checked = cluster.complete().and_then(|()| cluster.check());
+        checked.map_err(|error| match error {
             ClusterError::Text(text) => self.wrong(None, &text),
             ClusterError::Field { field, problem } => {
                 let place = self.span(&format!("{prefix}{field}"));

@@ -515,9 +515,9 @@ fn cluster(
             value: layers.base.join(path),
             from,
         },
-        (None, Some(ClusterEntry::Inline(cluster))) => {
+        (None, Some(ClusterEntry::Inline(mut cluster))) => {
             if let Some(text) = layers.text {
-                text.check(&cluster, "cluster.")?;
+                text.check(&mut cluster, "cluster.")?;
             }
             return Ok((Given { value: None, from }, *cluster));
         }

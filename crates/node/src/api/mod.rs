@@ -231,7 +231,8 @@ pub fn spawn(context: Context, listener: TcpListener) -> Result<ApiHandle, ApiEr
         let shown = context.gate.key().credential_of(node);
         security = security.with_bearer(Secret::new(shown));
     }
-    let driver = Driver::spawn_with(&context.cluster, &owner, security.clone())?;
+    let home = NodeId(context.id.saturating_sub(1));
+    let driver = Driver::spawn_at(&context.cluster, &owner, security.clone(), Some(home))?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, stopping) = signal::channel(false);
     let app = Arc::new(App {

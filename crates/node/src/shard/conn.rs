@@ -26,6 +26,10 @@ pub(super) enum Stage {
     Dialled { node: NodeId, open: bool },
     /// Ours to another node, after its reply.
     Spoken(NodeId),
+    /// Ours to another node of the hierarchy: still connecting, or waiting for its reply.
+    LevelDialled { node: NodeId, open: bool },
+    /// Between two nodes of the hierarchy; both speak.
+    Levels(NodeId),
     /// It is flushed, then closed when the other side has read it all or its time is up.
     Closing { flushed: bool },
 }
@@ -101,7 +105,10 @@ impl Conn {
             rest: Vec::new(),
             output: Vec::new(),
             sent: 0,
-            blocked: matches!(stage, Stage::Dialled { open: false, .. }),
+            blocked: matches!(
+                stage,
+                Stage::Dialled { open: false, .. } | Stage::LevelDialled { open: false, .. }
+            ),
             readable: false,
             hangs_up: false,
             doomed: false,

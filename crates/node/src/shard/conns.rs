@@ -160,7 +160,11 @@ impl Conns {
             Stage::Client { .. } | Stage::Keeper => {
                 self.clients = self.clients.saturating_add_signed(by);
             }
-            Stage::Node(_) | Stage::Dialled { .. } | Stage::Spoken(_) => {}
+            Stage::Node(_)
+            | Stage::Dialled { .. }
+            | Stage::Spoken(_)
+            | Stage::LevelDialled { .. }
+            | Stage::Levels(_) => {}
         }
     }
 

@@ -272,7 +272,7 @@ impl Loop {
                 "it claims to be a node that the cluster does not have",
             ));
         }
-        let client = greeting.role == Role::Client || greeting.service != Service::Locks;
+        let client = greeting.role == Role::Client || greeting.service == Service::Keeper;
         let full = client && self.conns.clients() >= self.config.limits.clients;
         let judged = self.door.judge(greeting);
         // Who is not believed learns nothing but that.
@@ -307,6 +307,7 @@ impl Loop {
                     self.step(NodeInput::Opened(LinkId(id), who));
                 }
             }
+            Role::Node(node) if greeting.service == Service::Levels => self.level_came(id, node),
             Role::Node(node) => {
                 self.conns.set_stage(id, Stage::Node(node));
                 let old = self.door.speakers.insert(node, (greeting.process, id));

@@ -60,6 +60,7 @@ impl Loop {
         };
         match greeting.service {
             Service::Locks => return None,
+            Service::Levels => return self.judge_levels(greeting.role),
             Service::Keeper if self.keepers.inbox.is_some() => {}
             Service::Keeper => return refuse("it keeps no leases and objects"),
             Service::Other(_) => return refuse("it does not know that service; update the node"),
@@ -74,6 +75,18 @@ impl Loop {
             );
         }
         None
+    }
+
+    /// Why a connection between the levels of a hierarchy is refused, if it is.
+    fn judge_levels(&self, role: Role) -> Option<Rejection> {
+        let why = match role {
+            _ if self.levels.is_none() => "its locks are not served by a hierarchy",
+            Role::Client => "only nodes speak of levels",
+            Role::Node(node) if node == self.door.id => "a node does not call itself",
+            Role::Node(_) => return None,
+        };
+        let why = why.to_owned();
+        Some(Rejection::Service { why })
     }
 
     /// Somebody wants to ask about leases and objects.

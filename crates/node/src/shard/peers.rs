@@ -80,6 +80,18 @@ impl Peers {
         }
     }
 
+    /// Where a node is.
+    pub(super) fn address(&self, node: NodeId) -> Option<&str> {
+        self.links
+            .get(node.index())
+            .map(|link| link.address.as_str())
+    }
+
+    /// Asks for the address of a host name; false if nobody looks it up any more.
+    pub(super) fn resolve(&self, node: NodeId, name: String) -> bool {
+        self.resolver.send((node, name)).is_ok()
+    }
+
     /// When the next node is to be dialled.
     pub(super) fn next_dial(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
@@ -106,7 +118,7 @@ pub(super) fn resolve_all(
 }
 
 /// How a connection of ours to this node speaks.
-fn dial_way(security: &Security, door: &Door, node: NodeId) -> Result<conn::Way, String> {
+pub(super) fn dial_way(security: &Security, door: &Door, node: NodeId) -> Result<conn::Way, String> {
     let Some(tls) = security.tls() else {
         return Ok(conn::Way::Plain);
     };

@@ -109,7 +109,10 @@ impl Loop {
                 Stage::Dialled { node, .. } => self.take_reply(id, node, left)?,
                 Stage::Spoken(_) if left.is_empty() => None,
                 Stage::Spoken(_) => return Err(End::Rude("it speaks on a connection of ours")),
-                Stage::Client { .. } | Stage::Node(_) | Stage::Keeper if !self.may_read() => {
+                Stage::LevelDialled { node, .. } => self.take_level_reply(id, node, left)?,
+                Stage::Client { .. } | Stage::Node(_) | Stage::Keeper | Stage::Levels(_)
+                    if !self.may_read() =>
+                {
                     // The machine starts anew: the rest is heard when it has.
                     if let Some(conn) = self.conns.get_mut(id) {
                         conn.readable = true;
@@ -120,6 +123,7 @@ impl Loop {
                     self.take_message(id, left, |it, message| it.client_says(id, known, message))?
                 }
                 Stage::Keeper => self.take_ask(id, left)?,
+                Stage::Levels(node) => self.take_level(id, node, left)?,
                 Stage::Node(node) => {
                     self.take_message(id, left, |it, message| it.node_says(node, message))?
                 }
@@ -201,6 +205,9 @@ impl Loop {
             Some(Stage::Keeper) => self.keeper_left(id),
             Some(Stage::Node(node)) => self.door.node_left(node, id),
             Some(Stage::Dialled { node, .. } | Stage::Spoken(node)) => self.dial_failed(node, id),
+            Some(Stage::LevelDialled { node, .. } | Stage::Levels(node)) => {
+                self.level_left(node, id);
+            }
             Some(Stage::Waiting | Stage::Closing { .. }) | None => {}
         }
     }
@@ -215,13 +222,14 @@ impl Loop {
             let late = match self.conns.stage(id) {
                 Some(Stage::Waiting) => "no greeting came",
                 Some(Stage::Client { known: false }) => "no first message came",
-                Some(Stage::Dialled { .. }) => "no reply came",
+                Some(Stage::Dialled { .. } | Stage::LevelDialled { .. }) => "no reply came",
                 Some(Stage::Closing { .. }) => "it did not read the farewell",
                 Some(
                     Stage::Client { known: true }
                     | Stage::Keeper
                     | Stage::Node(_)
-                    | Stage::Spoken(_),
+                    | Stage::Spoken(_)
+                    | Stage::Levels(_),
                 )
                 | None => continue,
             };
@@ -244,7 +252,7 @@ pub(super) enum End {
 /// What an error of the socket or of TLS means.
 fn broken(stage: Stage, error: &std::io::Error) -> End {
     let other = match stage {
-        Stage::Dialled { .. } | Stage::Spoken(_) => Side::Node,
+        Stage::Dialled { .. } | Stage::Spoken(_) | Stage::LevelDialled { .. } => Side::Node,
         _ => Side::Caller,
     };
     End::Broken(explain(error, other))
@@ -255,7 +263,11 @@ fn who(stage: Stage) -> String {
         Stage::Waiting => "not greeted".to_owned(),
         Stage::Client { .. } => "client".to_owned(),
         Stage::Keeper => "client of leases and objects".to_owned(),
-        Stage::Node(node) | Stage::Dialled { node, .. } | Stage::Spoken(node) => node.to_string(),
+        Stage::Node(node)
+        | Stage::Dialled { node, .. }
+        | Stage::Spoken(node)
+        | Stage::LevelDialled { node, .. }
+        | Stage::Levels(node) => node.to_string(),
         Stage::Closing { .. } => "closing".to_owned(),
     }
 }

@@ -24,6 +24,7 @@ use super::conns::Conns;
 use super::door::Door;
 use super::grants::Grants;
 use super::keeper::Keepers;
+use super::levels::{LevelParts, Levels};
 use super::peers::Peers;
 use super::quiet::Quiet;
 use super::read::READ_CHUNK;
@@ -100,6 +101,7 @@ pub(super) struct Loop {
     pub(super) sealed: Box<[u8]>,
     pub(super) security: Security,
     pub(super) keepers: Keepers,
+    pub(super) levels: Option<Box<Levels>>,
     /// Whether the records of the start are durable: before, nothing is read.
     pub(super) started: bool,
     leaving: Leaving,
@@ -127,6 +129,7 @@ pub(super) struct Parts {
     pub(super) gate: Arc<Gate>,
     pub(super) security: Security,
     pub(super) keeper: Option<crate::keeper::Inbox>,
+    pub(super) levels: Option<LevelParts>,
 }
 
 impl Loop {
@@ -147,6 +150,10 @@ impl Loop {
         door.listen(parts.listener, parts.poll.registry())?;
         let sealed = parts.security.tls().map_or(0, |_| Session::FEED_MAX);
         let granted = i64::try_from(node.requests()).unwrap_or(i64::MAX);
+        let life = node.incarnation();
+        let levels = parts
+            .levels
+            .map(|levels| Levels::new(levels, parts.id, life, parts.seed, now));
         let mut it = Self {
             config: parts.config,
             clock: parts.clock,
@@ -173,6 +180,7 @@ impl Loop {
             sealed: vec![0; sealed].into_boxed_slice(),
             security: parts.security,
             keepers: Keepers::new(parts.keeper),
+            levels,
             started: false,
             leaving: Leaving::No,
             granted,
@@ -185,6 +193,9 @@ impl Loop {
         let rules = it.gate.rules();
         it.handle(NodeInput::Access(rules));
         it.started = it.written == 0;
+        if it.started {
+            it.start_levels();
+        }
         Ok(it)
     }
 
@@ -208,6 +219,7 @@ impl Loop {
             self.meters.wakes.inc();
             self.note_events(&events);
             // After a pause what has expired ends before anything that came meanwhile is heard.
+            self.wake_levels();
             self.wake_if_due();
             self.take_commands()?;
             self.bury_lost();
@@ -228,6 +240,7 @@ impl Loop {
                     self.read(id);
                 }
             }
+            self.look_at_levels();
             self.drain_on();
             self.end_round()?;
             match self.leaving {
@@ -285,6 +298,8 @@ impl Loop {
         }
         if self.started {
             at = self.conns.next_deadline().map_or(at, |next| at.min(next));
+            let levels = self.levels.as_ref().and_then(|levels| levels.next_wake());
+            at = levels.map_or(at, |next| at.min(next));
         }
         at = self.peers.next_dial().map_or(at, |next| at.min(next));
         at = self.door.again().map_or(at, |next| at.min(next));
@@ -318,6 +333,7 @@ impl Loop {
     fn became_writable(&mut self, id: u64) {
         match self.conns.stage(id) {
             Some(Stage::Dialled { node, open: false }) => self.dialled(id, node),
+            Some(Stage::LevelDialled { node, open: false }) => self.level_dialled(id, node),
             Some(_) => {
                 if let Some(conn) = self.conns.get_mut(id) {
                     conn.unblock();
@@ -355,7 +371,10 @@ impl Loop {
                     // Whoever asked may have gone.
                     let _ = answer.send(told);
                 }
-                Command::Resolved(node, found) => self.resolved(node, found),
+                Command::Resolved(node, found) => {
+                    self.level_resolved(node, &found);
+                    self.resolved(node, found);
+                }
                 Command::Answers(frames) => self.keeper_says(frames),
                 Command::Room => self.unstall(),
                 Command::KeeperEnded(error) => return Err(error),
@@ -380,8 +399,16 @@ impl Loop {
             self.started = true;
             let now = self.now().mono;
             self.conns.restart_deadlines(now);
+            self.start_levels();
         }
-        self.handle(NodeInput::Durable(records));
+        let own = match &self.levels {
+            Some(_) => self.levels_durable(records),
+            None => Some(records),
+        };
+        if let Some(own) = own {
+            self.handle(NodeInput::Durable(own));
+        }
+        self.turn_levels();
     }
 
     fn begin_stop(&mut self, grace: Duration) {
@@ -450,7 +477,7 @@ impl Loop {
         }
     }
 
-    fn handle(&mut self, input: NodeInput) {
+    pub(super) fn handle(&mut self, input: NodeInput) {
         let now = self.now();
         self.handle_at(now, input);
     }
@@ -464,13 +491,16 @@ impl Loop {
         }
         self.node.handle(now, input, &mut self.out);
         self.apply(now);
+        if self.levels.is_some() {
+            self.turn_levels();
+        }
     }
 
     /// Does what a step asks for, in the order of the contract.
     fn apply(&mut self, now: Now) {
         let mut out = std::mem::take(&mut self.out);
         if !out.persist.is_empty() {
-            self.written += out.persist.len() as u64;
+            self.note_records(out.persist.len() as u64, true);
             self.journal.write(std::mem::take(&mut out.persist));
         }
         for envelope in out.send_now.drain(..) {
@@ -486,6 +516,19 @@ impl Loop {
             self.event(&event, now);
         }
         self.out = out;
+    }
+
+    /// So many records all machines have written.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Records are about to be written, by the front or by the levels.
+    pub(super) fn note_records(&mut self, records: u64, front: bool) {
+        self.written += records;
+        if let Some(levels) = &mut self.levels {
+            levels.wrote(records, front, self.written);
+        }
     }
 
     fn send(&mut self, envelope: &Envelope<To, Message>) {
@@ -544,6 +587,7 @@ impl Loop {
             | NodeEvent::Ended { .. }
             | NodeEvent::Entered { .. }
             | NodeEvent::Barred { .. } => {}
+            NodeEvent::Want { .. } | NodeEvent::Leave { .. } => self.level_event(event),
         }
     }
 

@@ -64,6 +64,12 @@ pub(super) fn event(node: NodeId, event: &NodeEvent) {
             let lock = name.as_ref().map(|name| shown(name).to_string());
             debug!(%node, %principal, session = %short(*session), lock, %why, "barred");
         }
+        NodeEvent::Want {
+            name, wish, mode, ..
+        } => debug!(%node, lock = %shown(name), wish, %mode, "wants consent"),
+        NodeEvent::Leave { name, wish, used } => {
+            debug!(%node, lock = %shown(name), wish, used = used.0, "leaves consent");
+        }
         NodeEvent::Close(_) | NodeEvent::Serving | NodeEvent::CannotRecover => {}
     }
 }

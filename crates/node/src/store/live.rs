@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use conclave_protocol::id::{RequestNo, SessionId};
+use conclave_protocol::id::{Name, RequestNo, SessionId};
 use conclave_protocol::lock::{Record, Stored};
+use conclave_protocol::multilevel::LevelRecord;
 use conclave_wire::codec::WireError;
 use conclave_wire::record;
 
@@ -21,6 +22,9 @@ pub(super) struct Live {
     /// Says that there is no clean mark, so that a journal of nothing else is still not new.
     unclean: Vec<u8>,
     grants: BTreeMap<(SessionId, RequestNo), Vec<u8>>,
+    /// Of the root of a hierarchy: what it promised, and what it has given away.
+    promise: Option<Vec<u8>>,
+    levels: BTreeMap<Name, Vec<u8>>,
 }
 
 impl Live {
@@ -44,6 +48,15 @@ impl Live {
             Record::GrantEnded(session, request) => {
                 self.grants.remove(&(*session, *request));
             }
+            Record::Level(record) => match &**record {
+                LevelRecord::Promise { .. } => self.promise = Some(bytes),
+                LevelRecord::Grant(lock, _) => {
+                    self.levels.insert(lock.clone(), bytes);
+                }
+                LevelRecord::Free(lock) => {
+                    self.levels.remove(lock);
+                }
+            },
         }
     }
 
@@ -67,7 +80,9 @@ impl Live {
         ]
         .into_iter()
         .flatten()
+        .chain(&self.promise)
         .chain(self.grants.values())
+        .chain(self.levels.values())
         .map(Vec::as_slice)
     }
 

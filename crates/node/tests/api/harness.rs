@@ -43,11 +43,14 @@ impl Nodes {
                     id,
                     peer: peer.local_addr().unwrap().to_string(),
                     api: format!("http://{}", api.local_addr().unwrap()),
+                    place: None,
                 });
         let mut cluster = Cluster {
             name: "test".into(),
             epoch: 1,
             quorum: "majority".into(),
+            topology: None,
+            coterie: None,
             groups: Vec::new(),
             restart: RestartText::Pause,
             times: Times::default(),

@@ -36,7 +36,12 @@ pub fn plan(nodes: u32) -> Plan {
 
 /// A cluster with more lines at the top level of its file.
 pub fn plan_with(nodes: u32, more: &str) -> Plan {
-    let mut text = format!("name = \"test\"\nepoch = 1\nquorum = \"majority\"\n{more}\n");
+    plan_of(nodes, "majority", more)
+}
+
+/// A cluster of this quorum system, with more lines at the top level of its file.
+pub fn plan_of(nodes: u32, quorum: &str, more: &str) -> Plan {
+    let mut text = format!("name = \"test\"\nepoch = 1\nquorum = \"{quorum}\"\n{more}\n");
     let mut sockets = Vec::new();
     for id in 1..=nodes {
         let peer = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -10,6 +10,7 @@ use super::mode::{Ask, Mode};
 use super::watch::{LockState, Watch};
 use crate::id::{ConnNo, GrantNo, Key, LinkId, Name, NodeId, RequestNo, SessionId, Token};
 use crate::machine::Effects;
+use crate::multilevel::Block;
 use crate::time::Instant;
 
 /// Whom a node sends to.
@@ -53,6 +54,40 @@ pub enum NodeInput {
         by: Arc<str>,
         /// Free its locks at once, while its holder may still believe to hold them.
         force: bool,
+    },
+    /// The clusters consent to a wish of [`NodeEvent::Want`].
+    Consent {
+        /// The lock.
+        name: Name,
+        /// The wish.
+        wish: u64,
+        /// The tokens that may be used.
+        block: Block,
+        /// Until when, by this node's steady clock.
+        until: Instant,
+    },
+    /// A consent lasts longer.
+    Extended {
+        /// The lock.
+        name: Name,
+        /// The wish.
+        wish: u64,
+        /// Until when, by this node's steady clock.
+        until: Instant,
+    },
+    /// A consent has run out. It is not left any more.
+    ConsentLost {
+        /// The lock.
+        name: Name,
+        /// The wish.
+        wish: u64,
+    },
+    /// A wish is refused: too much is kept already. It is not left any more.
+    ConsentRefused {
+        /// The lock.
+        name: Name,
+        /// The wish.
+        wish: u64,
     },
 }
 
@@ -119,6 +154,26 @@ pub enum NodeEvent {
         name: Option<Name>,
         /// Why.
         why: Refusal,
+    },
+    /// The front of a hierarchy wants the consent of the clusters.
+    Want {
+        /// The lock.
+        name: Name,
+        /// The wish; no other of this life has its number.
+        wish: u64,
+        /// What for.
+        mode: Mode,
+        /// How long consent must last to be of use, each time it is renewed.
+        span: Duration,
+    },
+    /// The front of a hierarchy gives consent back, or wants it no more.
+    Leave {
+        /// The lock.
+        name: Name,
+        /// The wish.
+        wish: u64,
+        /// The largest token that was used; zero if none was.
+        used: Token,
     },
 }
 

@@ -31,6 +31,8 @@ pub struct Config {
     /// Whether nodes report every grant and its end as events. Metrics and checkers need it;
     /// a run for speed may do without.
     pub observe: bool,
+    /// Whether nodes are the fronts of a hierarchy; none: each is an arbiter of its own.
+    pub gate: Option<Gate>,
 }
 
 impl Config {
@@ -45,6 +47,7 @@ impl Config {
             policies: Vec::new(),
             rules: Rules::default(),
             observe: true,
+            gate: None,
         }
     }
 
@@ -56,6 +59,30 @@ impl Config {
             .filter(|(prefix, _)| name.bytes().starts_with(prefix));
         fits.max_by_key(|(prefix, _)| prefix.len())
             .map_or_else(Policy::default, |(_, policy)| *policy)
+    }
+}
+
+/// How the front of a hierarchy uses consent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// How many exclusive requests are let in under one consent, one after the other.
+    pub passes: u32,
+    /// How many members of a group are let in under one consent.
+    pub joins: u32,
+    /// How many tokens a grant reserves, so that a lost holder costs no more.
+    pub slice: u64,
+    /// How long consent may take before whoever waits is told that somebody is in the way.
+    pub patience: Duration,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            passes: 16,
+            joins: 64,
+            slice: 16,
+            patience: Duration::from_millis(250),
+        }
     }
 }
 
@@ -259,6 +286,8 @@ pub struct Quorums {
     /// Some families count long to tell their sizes: they are asked once.
     exclusive_least: usize,
     registered: Vec<Registered>,
+    /// The node that is asked first, if any single node will do.
+    home: Option<usize>,
 }
 
 impl Quorums {
@@ -292,7 +321,26 @@ impl Quorums {
             registered: registered
                 .map(|(name, family)| (name.as_bytes().into(), family.clone(), family.sizes().min))
                 .collect(),
+            home: None,
         })
+    }
+
+    /// For clients of a hierarchy: any single node is asked. Such quorums do not meet; what keeps
+    /// holders apart is the consent that nodes need ([`Config::gate`]).
+    pub fn any_one(nodes: usize) -> Self {
+        Self {
+            exclusive: Arc::new(super::home::AnyOne { nodes }),
+            exclusive_least: 1,
+            registered: Vec::new(),
+            home: None,
+        }
+    }
+
+    /// As before, and this node is asked first.
+    #[must_use]
+    pub fn with_home(mut self, home: NodeId) -> Self {
+        self.home = Some(home.index()).filter(|home| *home < self.nodes());
+        self
     }
 
     /// How many nodes there are.
@@ -322,6 +370,9 @@ impl Quorums {
     /// The quorum that every requester of `seed` picks first, without the nodes in `avoid` if
     /// that leaves one.
     pub fn pick(&self, mode: &Mode, seed: u64, avoid: &NodeSet) -> NodeSet {
+        if let Some(home) = self.home.filter(|home| !avoid.contains(*home)) {
+            return NodeSet::of(self.nodes(), [home]);
+        }
         let family = self.family(mode).as_ref();
         let found = pick(family, avoid, None, &mut Prng::new(seed));
         found.unwrap_or_else(|| family.sample(&mut Prng::new(seed)))
@@ -339,6 +390,9 @@ impl Quorums {
     ) -> Option<NodeSet> {
         let mut rng = Prng::new(seed);
         let mut costs: Vec<f64> = costs.iter().map(|cost| cost * (1.0 + rng.unit())).collect();
+        if let Some(home) = self.home {
+            costs[home] = 0.0;
+        }
         for node in avoid.iter() {
             costs[node] = f64::INFINITY;
         }

@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod floor;
 mod handle;
+mod home;
 mod message;
 mod mode;
 mod node;
@@ -27,7 +28,7 @@ pub use api::{
 };
 pub use canon::Canon;
 pub use client::LockClient;
-pub use config::{Choice, Config, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times};
+pub use config::{Choice, Config, Gate, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times};
 pub use floor::{Fence, Floors};
 pub use handle::Handle;
 pub use message::{

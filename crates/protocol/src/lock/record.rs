@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::message::SessionInfo;
 use super::mode::Ask;
-use crate::id::{ClientId, GrantNo, Incarnation, RequestNo, SessionId, Token};
+use crate::id::{ClientId, GrantNo, Incarnation, Name, RequestNo, SessionId, Token};
+use crate::multilevel::{LevelRecord, LevelStored};
 
 /// One write. Writes reach the disk in order; a crash loses those not yet on disk, from some
 /// point on.
@@ -28,6 +29,8 @@ pub enum Record {
     Grant(Box<StoredGrant>),
     /// A grant ended (durable nodes only).
     GrantEnded(SessionId, RequestNo),
+    /// What an arbiter of a hierarchy's root keeps; the node that is its front has no part in it.
+    Level(Box<LevelRecord<Name>>),
 }
 
 /// A grant on disk.
@@ -77,6 +80,8 @@ pub struct Stored {
     pub clean: Option<Box<Snapshot>>,
     /// Outstanding grants of a durable node.
     pub grants: BTreeMap<(SessionId, RequestNo), StoredGrant>,
+    /// What the arbiters of a hierarchy's root kept.
+    pub levels: LevelStored<Name>,
 }
 
 impl Stored {
@@ -98,6 +103,7 @@ impl Stored {
             Record::GrantEnded(session, request) => {
                 self.grants.remove(&(session, request));
             }
+            Record::Level(record) => self.levels.apply(&record),
         }
     }
 }

@@ -42,6 +42,8 @@ pub enum LevelInput<L> {
     /// A node can be reached again, or for the first time, and lives in this life; what was sent
     /// to it before may be lost.
     Alive(NodeId, Incarnation),
+    /// So many of the records of this life are on disk.
+    Durable(u64),
     /// Time has passed.
     Wake,
 }

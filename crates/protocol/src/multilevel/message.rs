@@ -77,6 +77,10 @@ impl Block {
     }
 }
 
+/// What is said to have been used under something that is not remembered: anything. Where its end
+/// was told before, this word comes too late to matter.
+pub const UNKNOWN: Token = Token(u64::MAX);
+
 /// Until when a consent holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Until {

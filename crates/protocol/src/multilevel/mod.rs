@@ -22,9 +22,9 @@ mod topology;
 
 pub use api::{LevelEffects, LevelEvent, LevelInput};
 pub use config::{LevelConfig, Representation, Trust};
-pub use message::{Block, GrantId, Id, LevelMessage, LockKey, Place, Until, Word};
-pub use node::LevelNode;
+pub use message::{Block, GrantId, Id, LevelMessage, LockKey, Place, UNKNOWN, Until, Word};
+pub use node::{LevelNode, LevelView};
 pub use plant::{LevelPlant, LevelRules};
 pub use record::{Kept, LevelRecord, LevelStored};
 pub use sight::{Seen, Sight};
-pub use topology::{Any, Choose, HeapTree, Seat, Topology};
+pub use topology::{Any, Choose, HeapTree, Seat, Topology, TopologyError};

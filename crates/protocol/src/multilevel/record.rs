@@ -11,8 +11,8 @@ use crate::id::Token;
 pub enum LevelRecord<L> {
     /// The root's permission was given.
     Grant(L, Kept),
-    /// It is free again, and tokens up to this one may have been used.
-    Free(L, Token),
+    /// It is free again.
+    Free(L),
     /// Tokens up to this one may be promised, and leases of up to this length.
     Promise {
         /// The largest token.
@@ -38,25 +38,26 @@ pub struct Kept {
 }
 
 /// What a node finds on its disk when it starts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelStored<L> {
     /// Permissions that were not freed.
     pub grants: BTreeMap<L, Kept>,
-    /// The largest token that may have been used, by lock; with the default for all others.
-    pub floors: BTreeMap<L, Token>,
-    /// The largest token that may have been promised.
+    /// The largest token that may have been promised in any lock.
     pub ceiling: Token,
     /// The longest lease that may have been promised.
     pub lease: Duration,
+    /// Whether the disk was lost: then this is the most that may have been promised, and every
+    /// lease is waited for, whatever the restart policy.
+    pub lost: bool,
 }
 
 impl<L> Default for LevelStored<L> {
     fn default() -> Self {
         Self {
             grants: BTreeMap::new(),
-            floors: BTreeMap::new(),
             ceiling: Token(0),
             lease: Duration::ZERO,
+            lost: false,
         }
     }
 }
@@ -68,10 +69,8 @@ impl<L: Ord + Clone> LevelStored<L> {
             LevelRecord::Grant(lock, kept) => {
                 self.grants.insert(lock.clone(), *kept);
             }
-            LevelRecord::Free(lock, used) => {
+            LevelRecord::Free(lock) => {
                 self.grants.remove(lock);
-                let floor = self.floors.entry(lock.clone()).or_default();
-                *floor = (*floor).max(*used);
             }
             LevelRecord::Promise { ceiling, lease } => {
                 self.ceiling = self.ceiling.max(*ceiling);

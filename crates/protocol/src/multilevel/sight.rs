@@ -35,6 +35,17 @@ struct Other {
     down: bool,
 }
 
+impl Seen {
+    /// A view of nodes that live, each in the given life.
+    pub fn of(lives: impl IntoIterator<Item = (NodeId, Incarnation)>) -> Self {
+        let mut seen = Self::default();
+        for (node, life) in lives {
+            seen.lives(node, life);
+        }
+        seen
+    }
+}
+
 impl Sight for Seen {
     fn is_down(&self, node: NodeId) -> bool {
         self.others.get(&node).is_some_and(|other| other.down)

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use conclave_quorum::build::{BuildError, Shape, build};
 use conclave_quorum::construct::multilevel::{ClusterId, Clusters, Multilevel};
+use conclave_quorum::text::{self, Spec, TextError};
 use conclave_quorum::{Family, NodeSet, Prng};
+use thiserror::Error;
 
 use crate::id::NodeId;
 
@@ -51,12 +54,12 @@ impl HeapTree {
         Self { seats }
     }
 
-    fn is_leaf(&self, seat: usize) -> bool {
+    fn is_leaf(self, seat: usize) -> bool {
         2 * seat + 2 >= self.seats
     }
 
     fn walk(
-        &self,
+        self,
         seat: usize,
         is_down: &dyn Fn(Seat) -> bool,
         rng: &mut Prng,
@@ -94,7 +97,7 @@ impl HeapTree {
         false
     }
 
-    fn cheapest(&self, seat: usize, cost: &dyn Fn(Seat) -> f64) -> (f64, Vec<Seat>) {
+    fn cheapest(self, seat: usize, cost: &dyn Fn(Seat) -> f64) -> (f64, Vec<Seat>) {
         let own = cost(seat as Seat);
         if self.is_leaf(seat) {
             return (own, vec![seat as Seat]);
@@ -111,7 +114,7 @@ impl HeapTree {
         (one, side)
     }
 
-    fn holds(&self, seat: usize, holds: &dyn Fn(Seat) -> bool) -> bool {
+    fn holds(self, seat: usize, holds: &dyn Fn(Seat) -> bool) -> bool {
         if self.is_leaf(seat) {
             return holds(seat as Seat);
         }
@@ -180,6 +183,17 @@ impl Choose for Any {
     }
 }
 
+/// Why a text names no hierarchy.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum TopologyError {
+    /// It is not a text of the toolbox.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// It names a system that cannot be.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
 /// Clusters of clusters, with a way to choose quorums in each.
 #[derive(Clone, Debug)]
 pub struct Topology {
@@ -210,19 +224,44 @@ impl Topology {
 
     /// The coteries of a system in the toolbox; where they are trees, chosen by walking them.
     pub fn of(system: &Multilevel, trees: bool) -> Self {
+        Self::by_level(system, &|_| trees)
+    }
+
+    fn by_level(system: &Multilevel, is_tree: &dyn Fn(usize) -> bool) -> Self {
         let clusters = system.clusters().clone();
-        if trees {
-            return Self::trees(clusters);
-        }
-        let mut families: BTreeMap<usize, Arc<dyn Family>> = BTreeMap::new();
+        let mut choosers: BTreeMap<(usize, usize), Arc<dyn Choose>> = BTreeMap::new();
         for level in 0..=clusters.levels() {
             for cluster in clusters.at(level) {
-                families
-                    .entry(clusters.size(cluster))
-                    .or_insert_with(|| system.shared_coterie(cluster));
+                let size = clusters.size(cluster);
+                choosers.entry((level, size)).or_insert_with(|| {
+                    if is_tree(level) {
+                        Arc::new(HeapTree::new(size))
+                    } else {
+                        Arc::new(Any(system.shared_coterie(cluster)))
+                    }
+                });
             }
         }
-        Self::new(clusters, &|_, size| Arc::new(Any(families[&size].clone())))
+        Self { clusters, choosers }
+    }
+
+    /// The hierarchy that a text of the toolbox names, such as `multilevel(tree, 27, levels=2)`;
+    /// none if it names another system. A text without a size takes `nodes`.
+    pub fn parse(text: &str, nodes: Option<usize>) -> Result<Option<Self>, TopologyError> {
+        let spec = text::parse(text)?;
+        let Spec::Multilevel { inner, .. } = &spec else {
+            return Ok(None);
+        };
+        let no_files = |_: &str| Err("a hierarchy cannot name a file".to_owned());
+        let built = build(&spec, nodes, &no_files)?;
+        let Shape::Multilevel(system) = &built.shape else {
+            return Ok(None);
+        };
+        let is_tree = |level: usize| {
+            let coterie = inner.get(level).or(inner.last());
+            matches!(coterie, Some(Spec::Tree { .. }))
+        };
+        Ok(Some(Self::by_level(system, &is_tree)))
     }
 
     /// How many nodes there are.

@@ -21,6 +21,8 @@ pub(crate) struct Raw {
     written: u64,
     pub(crate) said: Vec<(LinkId, Message)>,
     pub(crate) closed: Vec<LinkId>,
+    /// All other events, in order.
+    pub(crate) events: Vec<NodeEvent>,
 }
 
 impl Raw {
@@ -38,6 +40,7 @@ impl Raw {
             written: 0,
             said: Vec::new(),
             closed: Vec::new(),
+            events: Vec::new(),
         };
         raw.effects(out);
         raw
@@ -58,8 +61,9 @@ impl Raw {
             }
         }
         for event in out.events {
-            if let NodeEvent::Close(link) = event {
-                self.closed.push(link);
+            match event {
+                NodeEvent::Close(link) => self.closed.push(link),
+                other => self.events.push(other),
             }
         }
         if wrote {

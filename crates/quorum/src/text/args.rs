@@ -4,6 +4,9 @@ use super::forms::{self, FormInfo};
 use super::lexer::{Cursor, Fault, Token, number};
 use super::{NODES_MAX, Spec, Tier, nearest};
 
+/// How many brackets may stand in each other: the most levels of a hierarchy below its root.
+const NESTED_MAX: usize = 20;
+
 /// One argument that a form takes.
 #[derive(Debug)]
 pub(super) struct Param {
@@ -28,6 +31,17 @@ pub(super) enum Shape {
     Word,
     /// A form of its own.
     System,
+    /// A form of its own, or several in brackets.
+    Systems,
+    /// Numbers in brackets in brackets: `[[3,3],[4,2]]`.
+    Nested,
+}
+
+impl Shape {
+    /// Whether a value of this shape begins with a form's name.
+    fn is_form(self) -> bool {
+        matches!(self, Self::System | Self::Systems)
+    }
 }
 
 impl Param {
@@ -62,6 +76,8 @@ enum Value<'a> {
     Tiers(Vec<Tier>),
     Word(Token<'a>),
     System(Placed<Spec>),
+    Systems(Vec<Placed<Spec>>),
+    Nested(Placed<Vec<Vec<usize>>>),
 }
 
 /// A value and the byte offset where it stands.
@@ -141,8 +157,11 @@ impl<'a> Args<'a> {
                 .enumerate()
                 .filter(|(index, param)| param.plain && self.values[*index].is_none())
         };
-        let fits = |param: &Param| (param.shape == Shape::System) != token.is_numeric();
-        if token.is_word()
+        let fits = |param: &Param| match param.shape {
+            Shape::Systems if token.is('[') => true,
+            shape => shape.is_form() != token.is_numeric() && token.is_word(),
+        };
+        if (token.is_word() || token.is('['))
             && let Some((index, _)) = free().find(|(_, param)| fits(param))
         {
             return Ok(index);
@@ -151,7 +170,7 @@ impl<'a> Args<'a> {
         let fault = match free().next() {
             Some((_, param)) => {
                 let wanted = match param.shape {
-                    Shape::System => "a form",
+                    Shape::System | Shape::Systems => "a form",
                     Shape::Sizes => "a size such as 3x3",
                     _ => "a number",
                 };
@@ -282,6 +301,22 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// Forms of their own, where some are given.
+    pub(super) fn systems(&mut self, name: &str) -> Option<Vec<Placed<Spec>>> {
+        match self.take(name)? {
+            Value::Systems(systems) => Some(systems),
+            _ => None,
+        }
+    }
+
+    /// Sizes in brackets in brackets, by level.
+    pub(super) fn nested(&mut self, name: &str) -> Option<Placed<Vec<Vec<usize>>>> {
+        match self.take(name)? {
+            Value::Nested(sizes) => Some(sizes),
+            _ => None,
+        }
+    }
+
     /// A form of its own that must be given and must not be a group system.
     pub(super) fn one_family(&mut self, name: &str) -> Result<Box<Spec>, Fault> {
         let Some(system) = self.system(name) else {
@@ -344,7 +379,104 @@ fn read_value<'a>(
             let value = forms::parse_form(cursor, depth + 1)?;
             Value::System(Placed { value, at })
         }
+        Shape::Systems => Value::Systems(read_systems(cursor, depth)?),
+        Shape::Nested => {
+            let at = cursor.peek().at;
+            let mut reader = Nested::default();
+            reader.read(cursor, param.name, 0)?;
+            let rows = reader.rows;
+            Value::Nested(Placed { value: rows, at })
+        }
     })
+}
+
+/// Reads a form, or several in brackets.
+fn read_systems(cursor: &mut Cursor<'_>, depth: usize) -> Result<Vec<Placed<Spec>>, Fault> {
+    let read = |cursor: &mut Cursor<'_>| {
+        let at = cursor.peek().at;
+        let value = forms::parse_form(cursor, depth + 1)?;
+        Ok(Placed { value, at })
+    };
+    if !cursor.eat('[') {
+        return Ok(vec![read(cursor)?]);
+    }
+    let mut systems = Vec::new();
+    loop {
+        systems.push(read(cursor)?);
+        if !comma_or_bracket(cursor)? {
+            return Ok(systems);
+        }
+    }
+}
+
+/// Reads numbers in brackets in brackets, all equally deep.
+#[derive(Default)]
+struct Nested {
+    /// How many items each bracket of each depth has; the last row has the numbers themselves.
+    rows: Vec<Vec<usize>>,
+    /// How deep the brackets with numbers are, from 0.
+    numbers: Option<usize>,
+}
+
+impl Nested {
+    fn read(&mut self, cursor: &mut Cursor<'_>, name: &str, depth: usize) -> Result<(), Fault> {
+        let open = cursor.next();
+        if !open.is('[') {
+            return Err(Fault::new(open.at, format!("expected '[', found {open}"))
+                .hint(format!("write {name} as in {name}=[[3,3],[4,2]]")));
+        }
+        if depth >= NESTED_MAX {
+            return Err(Fault::new(open.at, "too many brackets in each other")
+                .hint(format!("at most {NESTED_MAX} are allowed")));
+        }
+        let mut items = 0;
+        loop {
+            let token = cursor.peek();
+            let deeper = token.is('[');
+            if self
+                .numbers
+                .is_some_and(|numbers| deeper == (numbers == depth))
+            {
+                return Err(
+                    Fault::new(token.at, "the brackets are not equally deep").hint(
+                        "every size stands in as many brackets as there are levels below the root",
+                    ),
+                );
+            }
+            if deeper {
+                self.read(cursor, name, depth + 1)?;
+            } else {
+                let size = count(&placed(cursor.next(), name)?, name, 1)?;
+                self.numbers = Some(depth);
+                self.row(depth + 1).push(size.value);
+            }
+            items += 1;
+            if !comma_or_bracket(cursor)? {
+                break;
+            }
+        }
+        self.row(depth).push(items);
+        Ok(())
+    }
+
+    fn row(&mut self, depth: usize) -> &mut Vec<usize> {
+        if self.rows.len() <= depth {
+            self.rows.resize(depth + 1, Vec::new());
+        }
+        &mut self.rows[depth]
+    }
+}
+
+/// Takes a comma (true) or the closing bracket (false).
+fn comma_or_bracket(cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
+    let token = cursor.next();
+    if token.is(',') {
+        return Ok(true);
+    }
+    if token.is(']') {
+        return Ok(false);
+    }
+    Err(Fault::new(token.at, format!("unexpected {token}")).hint("expected ',' or ']'"))
 }
 
 /// Reads one item, and more after commas as long as they look like items.

@@ -5,7 +5,9 @@ use std::fmt;
 use super::args::{Args, Param, Shape};
 use super::expr::{check_depth, parse_expr};
 use super::lexer::{Cursor, Fault, Token};
-use super::{BilliardSize, Fallback, Fit, HForm, NODES_MAX, Rule, Spec, SurficialSize, nearest};
+use super::{
+    BilliardSize, ClustersSize, Fallback, Fit, HForm, NODES_MAX, Rule, Spec, SurficialSize, nearest,
+};
 
 /// Every form, in the order in which a list should show them.
 pub fn forms() -> &'static [FormInfo] {
@@ -307,18 +309,16 @@ fn compose(args: &mut Args<'_>) -> Result<Spec, Fault> {
 }
 
 fn multilevel(args: &mut Args<'_>) -> Result<Spec, Fault> {
-    let inner = match args.system("inner") {
-        None => Spec::Tree { n: None },
-        Some(inner) if inner.value.is_open_coterie() => inner.value,
-        Some(inner) => {
-            let name = inner.value.name();
-            return Err(Fault::new(
-                inner.at,
-                format!("inner of multilevel cannot be this {name}"),
-            )
-            .hint("a coterie without a size of its own is allowed, such as tree"));
-        }
-    };
+    let inner = args.systems("inner").unwrap_or_default();
+    if let Some(closed) = inner.iter().find(|inner| !inner.value.is_open_coterie()) {
+        let name = closed.value.name();
+        return Err(Fault::new(
+            closed.at,
+            format!("inner of multilevel cannot be this {name}"),
+        )
+        .hint("a coterie without a size of its own is allowed, such as tree"));
+    }
+    let at = inner.first().map_or(args.end(), |first| first.at);
     let n = args.n()?;
     let levels = args.count("levels", 0)?;
     if let Some(levels) = &levels
@@ -329,11 +329,34 @@ fn multilevel(args: &mut Args<'_>) -> Result<Spec, Fault> {
             format!("levels is at most {LEVELS_MAX}"),
         ));
     }
-    Ok(Spec::Multilevel {
-        inner: Box::new(inner),
-        n,
-        levels: levels.map_or(1, |levels| levels.value),
-    })
+    let clusters = match args.nested("sizes") {
+        Some(sizes) if n.is_some() || levels.is_some() => {
+            return Err(Fault::new(sizes.at, "sizes and n or levels are both given")
+                .hint("the sizes settle nodes and levels: leave the others out"));
+        }
+        Some(sizes) => ClustersSize::Sizes(sizes.value),
+        None => {
+            let usual = inner.len().saturating_sub(1).max(1);
+            let levels = levels.map_or(usual, |levels| levels.value);
+            ClustersSize::Even { n, levels }
+        }
+    };
+    let mut inner: Vec<Spec> = inner.into_iter().map(|inner| inner.value).collect();
+    let needed = clusters.levels() + 1;
+    if inner.len() > 1 && inner.len() != needed {
+        return Err(Fault::new(
+            at,
+            format!("{} coteries for {needed} levels of clusters", inner.len()),
+        )
+        .hint("give one for all levels, or one for the root and each level below"));
+    }
+    if inner.is_empty() {
+        inner.push(Spec::Tree { n: None });
+    }
+    if inner.windows(2).all(|pair| pair[0] == pair[1]) {
+        inner.truncate(1);
+    }
+    Ok(Spec::Multilevel { inner, clusters })
 }
 
 fn masked(args: &mut Args<'_>, rule: Rule) -> Result<Spec, Fault> {
@@ -481,11 +504,13 @@ static FORMS: &[FormInfo] = &[
         "n = outer n * inner n", "compose(majority(3), grid(4))", Any,
         Body::Args(&[Param::plain("outer", Shape::System),
             Param::plain("inner", Shape::System)], compose)),
-    form!("multilevel", "multilevel([inner,] [n] [, levels=L])",
+    form!("multilevel", "multilevel([inner,] [n] [, levels=L]) or multilevel(inner, sizes=[[…],…])",
         "Clusters of clusters: one quorum per level along a leaf's chain.",
-        "any n", "multilevel(tree, 1200, levels=2)", Coterie,
-        Body::Args(&[Param::plain("inner", Shape::System), N,
-            Param::named("levels", Shape::Number)], multilevel)),
+        "any n; inner may be one coterie per level, as [majority,tree]",
+        "multilevel(tree, 1200, levels=2)", Coterie,
+        Body::Args(&[Param::plain("inner", Shape::Systems), N,
+            Param::named("levels", Shape::Number),
+            Param::named("sizes", Shape::Nested)], multilevel)),
     form!("masking", "masking([n,] b=B)", "Any two quorums share 2b+1 nodes; b nodes may lie.",
         "n >= 4b + 1", "masking(9, b=2)", Masking,
         Body::Args(&[N, B], |args| masked(args, Rule::Masking))),

@@ -22,7 +22,7 @@ use thiserror::Error;
 pub use expr::Expr;
 pub use file::{FILE_MAX, FileError, FileSystem, QUORUMS_MAX, parse_file};
 pub use forms::{FormInfo, Kind, forms};
-pub use spec::{BilliardSize, Fallback, Fit, HForm, Rule, Spec, SurficialSize, Tier};
+pub use spec::{BilliardSize, ClustersSize, Fallback, Fit, HForm, Rule, Spec, SurficialSize, Tier};
 
 use lexer::{Cursor, Fault};
 

@@ -106,12 +106,11 @@ pub enum Spec {
     },
     /// `multilevel(tree, 1200, levels=2)`: clusters of clusters, one quorum per level.
     Multilevel {
-        /// The coterie inside each cluster; it has no size of its own.
-        inner: Box<Spec>,
-        /// How many nodes.
-        n: Option<usize>,
-        /// How many levels above the leaves: 0 is flat, at most 20.
-        levels: usize,
+        /// The coteries inside clusters, which have no size of their own: one for all levels, or
+        /// one per level from the root.
+        inner: Vec<Spec>,
+        /// Which clusters there are.
+        clusters: ClustersSize,
     },
     /// `masking(n, b=1)`, `mutex(n, b=1)`, `ordering(n, b=1)`, `free(n, b=1)`: thresholds.
     Masking {
@@ -183,6 +182,41 @@ pub enum BilliardSize {
     Nodes(Option<usize>),
     /// With this side `q`, odd and at least 3: `(q * q - 1) / 2` nodes.
     Side(usize),
+}
+
+/// Which clusters a hierarchy has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClustersSize {
+    /// Clusters of about equal size.
+    Even {
+        /// How many nodes; `None` for the cluster's size.
+        n: Option<usize>,
+        /// How many levels below the root: 0 is flat, at most 20.
+        levels: usize,
+    },
+    /// The size of the root alone, then the sizes of the clusters of each level below it: there
+    /// are as many as the level above has members. At least two levels, at most 21; none is zero.
+    Sizes(Vec<Vec<usize>>),
+}
+
+impl ClustersSize {
+    /// How many levels there are below the root.
+    pub fn levels(&self) -> usize {
+        match self {
+            Self::Even { levels, .. } => *levels,
+            Self::Sizes(sizes) => sizes.len().saturating_sub(1),
+        }
+    }
+
+    /// How many nodes there are, where the text says it.
+    pub fn nodes(&self) -> Option<usize> {
+        match self {
+            Self::Even { n, .. } => *n,
+            Self::Sizes(sizes) => sizes
+                .last()
+                .map(|leaves| leaves.iter().copied().fold(0, usize::saturating_add)),
+        }
+    }
 }
 
 /// How many cartels a surficial system has and how wide they are.
@@ -328,10 +362,10 @@ impl Spec {
             | Self::Tree { n }
             | Self::Wheel { n }
             | Self::Triangular { n }
-            | Self::Multilevel { n, .. }
             | Self::Masking { n, .. }
             | Self::MGrid { n, .. }
             | Self::Affine { n, .. } => *n,
+            Self::Multilevel { clusters, .. } => clusters.nodes(),
             Self::Weighted { weights, .. } => Some(weights.len()),
             Self::Rect { rows, cols } => Some(rows.saturating_mul(*cols)),
             Self::Walls { widths } => Some(widths.iter().copied().fold(0, usize::saturating_add)),
@@ -447,11 +481,6 @@ impl Spec {
                 with(vec![list(sides)], [option("form", form)])
             }
             Self::Compose { outer, inner } => vec![outer.to_string(), inner.to_string()],
-            Self::Multilevel { inner, n, levels } => {
-                let mut arguments = vec![inner.to_string()];
-                arguments.extend(plain(n.as_ref()));
-                with(arguments, [option("levels", Some(levels))])
-            }
             Self::Masking { n, b, .. } => with(plain(n.as_ref()), [option("b", Some(b))]),
             Self::MGrid { n, b, rule } => {
                 let rule = (*rule != Rule::Masking).then_some(rule);
@@ -475,7 +504,9 @@ impl Spec {
             Self::Complete { coterie } => vec![coterie.to_string()],
             Self::Expr { expr, names } => vec![expr.text(names)],
             Self::File { path } => vec![path_text(path)],
-            Self::Billiard { .. } | Self::Surficial { .. } => self.sized_arguments(),
+            Self::Billiard { .. } | Self::Surficial { .. } | Self::Multilevel { .. } => {
+                self.sized_arguments()
+            }
         }
     }
 
@@ -504,9 +535,44 @@ impl Spec {
                     ],
                 )
             }
+            Self::Multilevel { inner, clusters } => {
+                let mut arguments = vec![match &inner[..] {
+                    [one] => one.to_string(),
+                    several => format!("[{}]", list(several)),
+                }];
+                match clusters {
+                    ClustersSize::Even { n, levels } => {
+                        arguments.extend(plain(n.as_ref()));
+                        with(arguments, [option("levels", Some(levels))])
+                    }
+                    ClustersSize::Sizes(sizes) => {
+                        let sizes = nested(sizes);
+                        with(arguments, [option("sizes", Some(&sizes))])
+                    }
+                }
+            }
             _ => Vec::new(),
         }
     }
+}
+
+/// The sizes of the leaf clusters, in brackets as the levels above gather them.
+fn nested(sizes: &[Vec<usize>]) -> String {
+    let Some((leaves, above)) = sizes.split_last() else {
+        return String::new();
+    };
+    let mut texts: Vec<String> = leaves.iter().map(usize::to_string).collect();
+    for row in above.iter().rev() {
+        let mut below = texts.into_iter();
+        texts = row
+            .iter()
+            .map(|size| {
+                let part: Vec<String> = below.by_ref().take(*size).collect();
+                format!("[{}]", part.join(","))
+            })
+            .collect();
+    }
+    texts.concat()
 }
 
 fn plain(n: Option<&usize>) -> Vec<String> {

@@ -19,6 +19,8 @@ pub(super) struct Disk {
     pub(super) stored: LevelStored<u32>,
     /// Writes that are not done yet, and what may leave after each of them.
     pub(super) parked: VecDeque<Parked>,
+    /// How many records of the node's present life are on disk.
+    pub(super) synced: u64,
 }
 
 /// One write and what waits for it.
@@ -113,7 +115,7 @@ impl World<'_> {
     /// What a node knows when it starts: with an oracle everything, with leases nothing.
     fn first_sight(&mut self, node: u32) -> Seen {
         let mut seen = Seen::default();
-        if self.options.leases || self.nodes[node as usize].life == 1 {
+        if self.options.leases || self.options.blank && self.nodes[node as usize].life == 1 {
             return seen;
         }
         for other in self.topology.neighbours(NodeId(node)) {
@@ -151,7 +153,8 @@ impl World<'_> {
             for record in out.persist.drain(..) {
                 disk.stored.apply(&record);
             }
-            // They leave before what may leave at once: a machine does not reorder for nothing.
+            // The machine is not told that its records are on disk: it goes on to send what
+            // must wait for them, and that leaves at once.
             for envelope in out.send_durable.drain(..) {
                 self.send(node, envelope.to.0, envelope.message);
             }
@@ -192,10 +195,12 @@ impl World<'_> {
         for record in &parked.records {
             disk.stored.apply(record);
         }
+        disk.synced += parked.records.len() as u64;
+        let synced = disk.synced;
         for envelope in parked.sends {
             self.send(node, envelope.to.0, envelope.message);
         }
-        self.drain();
+        self.tell(node, LevelInput::Durable(synced));
     }
 
     /// Sends a message: one after the other, each on its own way.

@@ -19,10 +19,14 @@ struct Known {
 }
 
 impl View {
-    /// Nobody has been heard of yet.
+    /// All live in their first life.
     pub(super) fn new(nodes: usize) -> Self {
+        let known = Known {
+            newest: 1,
+            ended: 0,
+        };
         Self {
-            nodes: vec![Cell::default(); nodes],
+            nodes: vec![Cell::new(known); nodes],
         }
     }
 

@@ -163,6 +163,7 @@ impl World<'_> {
         self.meter.down(self.queue.now().0, self.down);
         if let Some(disk) = self.disks.get_mut(&node) {
             disk.parked.clear();
+            disk.synced = 0;
         }
         let own = self.wishes.iter().filter(|(_, wish)| wish.node == node);
         let own: Vec<u64> = own.map(|(number, _)| *number).collect();

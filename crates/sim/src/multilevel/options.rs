@@ -211,6 +211,8 @@ options! {
     /// Whether all nodes share one view, so that they notice failures at the same time; otherwise
     /// each notices after any time up to that.
     shared: bool = false,
+    /// Whether nodes know nothing of the others at first.
+    blank: bool = false,
     /// If not zero: the mean time between two broken connections in the whole world.
     cut: u64 = 0,
     /// The mean time until a broken connection is open again.

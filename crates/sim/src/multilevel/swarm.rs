@@ -116,6 +116,7 @@ fn habits(options: &mut LevelOptions, rng: &mut Prng) {
 /// Failures that are noticed without error.
 fn oracle(options: &mut LevelOptions, rng: &mut Prng) {
     options.shared = rng.chance(0.3);
+    options.blank = rng.chance(0.2);
     if rng.chance(0.35) {
         return;
     }
@@ -135,17 +136,20 @@ fn leases(options: &mut LevelOptions, rng: &mut Prng) {
     options.drift_ppm = one(rng, &[0, 1000, 50_000]);
     options.disk = one(rng, &[0, 0, 20, 200]);
     options.durable = rng.chance(0.5);
-    options.hold = one(rng, &[1, 10, 100, 1000, 5000]);
-    options.span = one(rng, &[0, 200, 1000]);
-    options.lease = one(rng, &[1500, 4000]);
+    // Renewals must not fill the time of those who send them.
+    (options.send, options.send_sd) = (1.0, 0.0);
+    options.hold = one(rng, &[1, 10, 1000, 10_000, 30_000]);
+    options.hold_any = rng.chance(0.7);
+    options.span = one(rng, &[0, 1000, 5000]);
+    options.lease = one(rng, &[4000, 10_000]);
     if rng.chance(0.25) {
         return;
     }
-    options.faults_until = one(rng, &[10_000, 40_000]);
+    options.faults_until = one(rng, &[20_000, 100_000]);
     options.detect = one(rng, &[5, 50, 500]);
     if rng.chance(0.7) {
         options.cut = one(rng, &[30, 200, 1000]);
-        options.cut_for = one(rng, &[10, 200, 3000]);
+        options.cut_for = one(rng, &[10, 300, 6000]);
     }
     if rng.chance(0.6) {
         options.up = one(rng, &[0.7, 0.9]);

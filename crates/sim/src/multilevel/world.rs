@@ -630,7 +630,8 @@ impl<'a> World<'a> {
             return Err(("rest", what));
         }
         let options = self.options;
-        if options.calm() && options.groups == 0 && !options.leases && !options.paper {
+        let plain = options.groups == 0 && !options.leases && !options.paper && !options.blank;
+        if options.calm() && plain {
             return check::adds_up(&self.meter, self.topology.levels(), options.announce);
         }
         Ok(())

@@ -272,6 +272,8 @@ impl World<'_> {
                 });
             }
             NodeEvent::Barred { .. }
+            | NodeEvent::Want { .. }
+            | NodeEvent::Leave { .. }
             | NodeEvent::Granted { .. }
             | NodeEvent::Entered { .. }
             | NodeEvent::Reclaimed { .. }

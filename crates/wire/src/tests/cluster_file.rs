@@ -9,6 +9,7 @@ use crate::cluster::{
     Times, differences,
 };
 use crate::faults::{FaultsText, ObjectsText};
+use crate::hierarchy::{CoterieText, TopologyText};
 use crate::span::Span;
 
 fn three() -> Cluster {
@@ -16,11 +17,14 @@ fn three() -> Cluster {
         id,
         peer: format!("127.0.0.1:{}", 7000 + id),
         api: format!("http://127.0.0.1:{}", 8000 + id),
+        place: None,
     };
     Cluster {
         name: "test".into(),
         epoch: 1,
         quorum: "majority".into(),
+        topology: None,
+        coterie: None,
         groups: Vec::new(),
         restart: RestartText::Pause,
         times: Times::default(),
@@ -196,6 +200,7 @@ fn of(nodes: u32, faults: FaultsText) -> Cluster {
             id,
             peer: format!("127.0.0.1:{}", 7000 + id),
             api: format!("http://127.0.0.1:{}", 8000 + id),
+            place: None,
         })
         .collect();
     cluster.faults = faults;
@@ -304,4 +309,150 @@ fn strange_times_and_sizes_of_faults_are_refused() {
             other => panic!("{expected}: {other:?}"),
         }
     }
+}
+
+/// Six nodes in two regions of two racks each.
+const PLACED: &str = r#"
+name = "wide"
+epoch = 1
+topology = "multilevel"
+coterie = ["majority", "tree", "tree"]
+[[nodes]]
+id = 1
+peer = "127.0.0.1:7001"
+api = "http://127.0.0.1:8001"
+place = "eu/r1"
+[[nodes]]
+id = 2
+peer = "127.0.0.1:7002"
+api = "http://127.0.0.1:8002"
+place = "eu/r1"
+[[nodes]]
+id = 3
+peer = "127.0.0.1:7003"
+api = "http://127.0.0.1:8003"
+place = "eu/r2"
+[[nodes]]
+id = 4
+peer = "127.0.0.1:7004"
+api = "http://127.0.0.1:8004"
+place = "us/r1"
+"#;
+
+#[test]
+fn places_make_a_hierarchy() {
+    let cluster = Cluster::parse(PLACED).unwrap();
+    assert_eq!(
+        cluster.quorum,
+        "multilevel([majority,tree,tree], sizes=[[2,1],[1]])"
+    );
+    let topology = cluster.topology().unwrap();
+    assert_eq!((topology.nodes(), topology.levels()), (4, 2));
+    assert_eq!(cluster.facts()["topology"], "multilevel");
+    // What is told to clients and written to files says the same.
+    assert_eq!(Cluster::parse(&cluster.to_toml()), Ok(cluster.clone()));
+    // The system written out is the same configuration as the places that make it.
+    let mut written = cluster.clone();
+    written.topology = None;
+    written.coterie = None;
+    written.nodes.iter_mut().for_each(|node| node.place = None);
+    assert_eq!(written.check(), Ok(()));
+    assert_eq!(written.digest(), cluster.digest());
+    let mut elsewhere = cluster.clone();
+    elsewhere.quorum.clear();
+    elsewhere.nodes[2].place = Some("eu/r1".into());
+    elsewhere.complete().unwrap();
+    assert_ne!(elsewhere.digest(), cluster.digest());
+}
+
+#[test]
+fn a_hierarchy_is_served_as_one_unless_the_file_says_flat() {
+    let mut cluster = three();
+    assert!(cluster.topology().is_none() && !cluster.is_hierarchy());
+    cluster.quorum = "multilevel(tree, levels=1)".into();
+    assert_eq!(cluster.check(), Ok(()));
+    let levels = cluster.topology().map(|topology| topology.levels());
+    assert_eq!(levels, Some(1));
+    let digest = cluster.digest();
+    cluster.topology = Some(TopologyText::Multilevel);
+    assert_eq!(cluster.digest(), digest);
+    cluster.topology = Some(TopologyText::Flat);
+    assert!(cluster.topology().is_none());
+    assert_ne!(cluster.digest(), digest);
+    // Places of a flat cluster are for people alone.
+    cluster.quorum = "majority".into();
+    cluster.nodes[0].place = Some("eu".into());
+    assert_eq!(cluster.check(), Ok(()));
+}
+
+#[test]
+fn wrong_places_are_told_in_one_line() {
+    let said = |change: &dyn Fn(&mut Cluster)| {
+        let mut cluster: Cluster = toml::from_str(PLACED).unwrap();
+        change(&mut cluster);
+        let told = cluster.complete().and_then(|()| cluster.check());
+        let told = told.unwrap_err().to_string();
+        assert!(!told.contains('\n'), "{told}");
+        told
+    };
+    let place = |node: usize, place: &'static str| {
+        move |cluster: &mut Cluster| cluster.nodes[node].place = Some(place.into())
+    };
+    assert_eq!(
+        said(&place(3, "eu/r1")),
+        "nodes: node 4 is in 'eu/r1' again after nodes elsewhere; \
+         number the nodes of one place one after the other"
+    );
+    assert_eq!(
+        said(&place(2, "eu")),
+        "nodes: node 3 is at a place of 1 parts and node 1 at one of 2; \
+         give every node as many, such as eu/rack-1"
+    );
+    let path = "nodes: place of node 3 is not a path such as eu/rack-1 \
+                (at most 20 parts and 200 bytes, no spaces)";
+    for wrong in ["", "eu//r1", "/", "eu/r 1"] {
+        assert_eq!(said(&place(2, wrong)), path);
+    }
+    assert_eq!(
+        said(&|cluster| cluster.nodes[1].place = None),
+        "nodes: node 2 has no place and others have one"
+    );
+    let none = |cluster: &mut Cluster| cluster.nodes.iter_mut().for_each(|node| node.place = None);
+    assert_eq!(
+        said(&none),
+        "quorum: is missing; write one such as quorum = \"majority\""
+    );
+    assert_eq!(
+        said(&|cluster| {
+            none(cluster);
+            cluster.quorum = "majority".into();
+        }),
+        "coterie: is for nodes with places; without them the quorum system says it, \
+         as in quorum = \"multilevel([majority,tree], levels=1)\""
+    );
+    assert_eq!(
+        said(&|cluster| {
+            none(cluster);
+            cluster.coterie = None;
+            cluster.quorum = "majority".into();
+        }),
+        "topology: multilevel needs a place at every node, such as place = \"eu/rack-1\", \
+         or quorum = \"multilevel(tree, levels=1)\""
+    );
+    assert_eq!(
+        said(&|cluster| cluster.quorum = "multilevel(tree, 4)".into()),
+        "quorum: is not what the places of the nodes make: leave quorum out, or the places"
+    );
+    assert_eq!(
+        said(&|cluster| cluster.coterie = Some(CoterieText::Each(vec!["tree".into(); 2]))),
+        "coterie: has 2 coteries for 3 levels of clusters: the places have 2 parts, \
+         and the root comes first"
+    );
+    let coterie = |text: &str| {
+        let text = text.to_owned();
+        said(&move |cluster| cluster.coterie = Some(CoterieText::All(text.clone())))
+    };
+    assert!(coterie("tre").starts_with("coterie: unknown form 'tre'"));
+    assert!(coterie("tree(3)").starts_with("coterie: inner of multilevel cannot be this tree"));
+    assert!(coterie("plane").starts_with("quorum: "));
 }

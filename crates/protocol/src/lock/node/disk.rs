@@ -144,6 +144,10 @@ impl LockNode {
 
     /// Makes sure that the longest TTL on disk covers a session of `peer`.
     pub(super) fn cover_ttl(&mut self, peer: u32, ttl: Duration, out: &mut NodeEffects) {
+        if self.config.gate.is_some() {
+            // No pause after a crash rests on it.
+            return;
+        }
         if ttl > self.disk.longest_ttl {
             self.persist(Record::LongestTtl(ttl), out);
         }

@@ -4,7 +4,6 @@ use super::LockNode;
 use crate::id::{RequestNo, SessionId, Token};
 use crate::lock::api::{End, NodeEffects, NodeEvent};
 use crate::lock::arbiter::Entry;
-use crate::lock::config::Restart;
 use crate::lock::message::{GrantRef, Refusal};
 use crate::lock::mode::Bond;
 use crate::lock::plant::Plant;
@@ -75,10 +74,11 @@ impl LockNode {
             if used > Token(0) {
                 kept.arbiter.floors.record(&entry.ask.group(), used);
             }
-            if self.config.restart == Restart::Durable {
+            if self.keeps_grants() {
                 self.persist(Record::GrantEnded(id, request), out);
             }
         }
+        self.undoom(id, request);
         self.touch(lock);
         let peer = entry.peer;
         if self.config.observe {
@@ -105,7 +105,8 @@ impl LockNode {
         let lock = session.requests[&grant.request];
         let kept = self.locks.get_mut(lock).expect("invariant: just found");
         kept.arbiter.take_back(grant.session, grant.request);
-        if self.config.restart == Restart::Durable {
+        self.undoom(grant.session, grant.request);
+        if self.keeps_grants() {
             self.persist(Record::GrantEnded(grant.session, grant.request), out);
         }
         if self.config.observe {

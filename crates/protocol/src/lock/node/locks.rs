@@ -57,7 +57,10 @@ impl LockNode {
             self.bar(peer, id, Some(request), Some(&ask.name), why, out);
             return;
         }
-        let hint = if hint > self.token_bound() {
+        // Behind a gate nobody is inside before consent has come, and it brings the tokens.
+        let gated = self.config.gate.is_some();
+        let inside = inside && !gated;
+        let hint = if gated || hint > self.token_bound() {
             Token(0)
         } else {
             hint
@@ -164,6 +167,7 @@ impl LockNode {
             policy: self.config.policy(name),
             arbiter: Arbiter::new(Floors::of(self.default_floor)),
             idle: 0,
+            gate: None,
         });
         self.by_name.insert(name.clone(), place);
         place
@@ -211,10 +215,20 @@ impl LockNode {
             return;
         };
         if entry.grant.is_some() {
-            self.repeat_grant(place, request, out);
+            if self.is_doomed(id, request) {
+                // It hears when this grant has ended, and asks again.
+                let queued = Message::Queued {
+                    session: id,
+                    request,
+                    position: 1,
+                };
+                self.send(peer, queued, out);
+            } else {
+                self.repeat_grant(place, request, out);
+            }
             return;
         }
-        if inside && !entry.inside() {
+        if inside && !entry.inside() && self.config.gate.is_none() {
             let lock = self
                 .sessions
                 .get(place)
@@ -292,7 +306,9 @@ impl LockNode {
         grant: &Grant,
         out: &mut NodeEffects,
     ) {
-        self.cover(peer, grant.limit, out);
+        if self.config.gate.is_none() {
+            self.cover(peer, grant.limit, out);
+        }
         let locked = Message::Locked {
             grant: reference(ask, grant.number),
             floor: grant.floor,
@@ -347,6 +363,9 @@ impl LockNode {
                 return;
             }
         }
+        let position = self.config.gate.map_or(position, |_| {
+            self.gated_position(lock, position)
+        });
         let queued = Message::Queued {
             session,
             request,
@@ -359,6 +378,10 @@ impl LockNode {
     pub(super) fn schedule(&mut self, lock: u32, removed: bool, out: &mut NodeEffects) {
         if let Some(deferred) = &mut self.deferred {
             deferred.push(lock);
+            return;
+        }
+        if self.config.gate.is_some() {
+            self.schedule_gated(lock, out);
             return;
         }
         let reserve = self.reserve();
@@ -437,9 +460,15 @@ impl LockNode {
         }
     }
 
+    /// Whether grants are on disk. Those of the front of a hierarchy are not: they rest on
+    /// consent, which no restart brings back.
+    pub(super) fn keeps_grants(&self) -> bool {
+        self.config.restart == Restart::Durable && self.config.gate.is_none()
+    }
+
     /// Writes a grant to disk, if this node keeps grants there.
     pub(super) fn store(&mut self, ask: &Ask, out: &mut NodeEffects) {
-        if self.config.restart != Restart::Durable {
+        if !self.keeps_grants() {
             return;
         }
         let Some(place) = self.by_session.get(&ask.session).copied() else {

@@ -17,6 +17,7 @@ mod access;
 mod canon;
 mod disk;
 mod ends;
+mod gate;
 mod locks;
 mod look;
 mod resume;
@@ -92,6 +93,7 @@ pub struct LockNode {
     /// Locks to be scheduled when the present step has seen everything it brings.
     deferred: Option<Vec<u32>>,
     watchers: watch::Watchers,
+    gates: gate::Gates,
 }
 
 /// Whether a node grants.
@@ -173,6 +175,8 @@ struct Lock {
     arbiter: Arbiter,
     /// Set while the lock is idle.
     idle: u64,
+    /// What was asked of the clusters, at the front of a hierarchy.
+    gate: Option<Box<gate::Gate>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,6 +185,10 @@ enum Timer {
     Peer(ClientId),
     Session(SessionId),
     Watch(ClientId),
+    /// Those who wait for consent to this lock are told that it takes long.
+    Gate(u32),
+    /// A grant that is renewed no more ends.
+    Doom(SessionId, RequestNo),
 }
 
 impl LockNode {
@@ -280,6 +288,8 @@ impl LockNode {
                 Timer::Peer(client) => self.peer_timer(client, out),
                 Timer::Session(session) => self.session_timer(session, out),
                 Timer::Watch(client) => self.watch_timer(client),
+                Timer::Gate(lock) => self.gate_timer(lock, out),
+                Timer::Doom(session, request) => self.doom_timer(session, request, out),
             }
         }
         self.schedule_deferred(out);
@@ -314,11 +324,15 @@ impl LockNode {
             // Late bytes of a connection that was replaced or closed.
             return;
         };
+        let gated = self.config.gate.is_some();
         match message {
             Message::Resume(part) => self.resume_part(peer, *part, out),
             Message::Heartbeat { beat, entered } => self.heartbeat(peer, beat, entered, out),
             _ if !self.peers.get(peer).is_some_and(|peer| peer.resumed) => {}
             _ if self.refuses(peer, &message, out) => {}
+            Message::Raise { grant, .. } | Message::Keepalive { grant, .. }
+                if gated && self.cuts_off(peer, grant, out) => {}
+            Message::Entered(entered) if gated && self.cuts_off(peer, entered.grant, out) => {}
             Message::Open(info) => self.open(peer, &info, out),
             Message::Request { ask, hint, inside } => self.request(peer, ask, hint, inside, out),
             Message::Travel(travel) => self.travel_begins(peer, *travel, out),
@@ -401,6 +415,15 @@ impl Machine for LockNode {
             NodeInput::Opened(link, who) => self.arrives(link, who),
             NodeInput::Access(access) => self.set_access(access, out),
             NodeInput::Revoke { session, by, force } => self.revoke(session, by, force, out),
+            NodeInput::Consent {
+                name,
+                wish,
+                block,
+                until,
+            } => self.consent(&name, wish, block, until, out),
+            NodeInput::Extended { name, wish, until } => self.extended(&name, wish, until),
+            NodeInput::ConsentLost { name, wish } => self.consent_lost(&name, wish, out),
+            NodeInput::ConsentRefused { name, wish } => self.consent_refused(&name, wish, out),
         }
         self.tell_watchers(out);
     }
@@ -415,6 +438,8 @@ impl Machine for LockNode {
             Timer::Peer(_) => "connection lease",
             Timer::Session(_) => "session",
             Timer::Watch(_) => "watch",
+            Timer::Gate(_) => "consent",
+            Timer::Doom(..) => "grant",
         };
         Some(Wake { at: *at, reason })
     }

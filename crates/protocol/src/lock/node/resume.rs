@@ -130,6 +130,10 @@ impl LockNode {
             }
             return;
         };
+        if self.is_doomed(id, request) {
+            self.dead(place, id, Some(request), out);
+            return;
+        }
         let Some(entry) = self.entry(session, request) else {
             self.claim_missing(place, session, claim, out);
             return;

@@ -190,7 +190,11 @@ impl LockNode {
         };
         peer.heard = now;
         let resumed = peer.resumed;
-        if resumed {
+        let gated = self.config.gate.is_some();
+        if gated && resumed && !self.may_renew(place, out) {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(place).filter(|_| resumed) {
             peer.renewed = now;
         }
         let mut noted = Vec::new();
@@ -199,7 +203,10 @@ impl LockNode {
                 let grant = entered.grant;
                 if let Some(why) = self.bars(place, grant.session) {
                     self.bar(place, grant.session, Some(grant.request), None, why, out);
-                } else if self.entered(place, entered, out) {
+                    continue;
+                }
+                let cut = gated && self.cuts_off(place, grant, out);
+                if !cut && self.entered(place, entered, out) {
                     noted.push(grant);
                 }
             }

@@ -69,6 +69,8 @@ impl LockNode {
             .incarnation
             .map_or(0, |last| last.0.saturating_add(LIFE));
         let incarnation = Incarnation(last.max(now.wall.0).max(LIFE));
+        // Nothing that a front of a hierarchy says rests on its own disk.
+        let restart = config.gate.map_or(config.restart, |_| Restart::Pause);
         let mut node = Self {
             id,
             incarnation,
@@ -95,13 +97,16 @@ impl LockNode {
             default_floor: stored.default_floor,
             served: stored.ceiling > Token(0),
             lives: BTreeMap::new(),
-            disk: Disk::new(config.restart, stored.ceiling, longest),
+            disk: Disk::new(restart, stored.ceiling, longest),
             steps: Vec::new(),
             deferred: None,
             watchers: super::watch::Watchers::default(),
+            gates: super::gate::Gates::default(),
             config,
         };
         match start {
+            // What it was is of no use to the front of a hierarchy, apart from its life.
+            Start::Init | Start::Lost if node.config.gate.is_some() => node.begin_new(out),
             Start::Init => node.begin_new(out),
             Start::Lost => node.begin_lost(out),
             // A disk without a life is as good as none.
@@ -141,6 +146,11 @@ impl LockNode {
             self.persist(Record::Unclean, out);
         }
         self.persist(Record::Incarnation(self.incarnation), out);
+        if self.config.gate.is_some() {
+            // Whatever its earlier life was given runs out above, and nothing is reclaimed.
+            self.after_records(State::Serving);
+            return;
+        }
         if let Some(snapshot) = clean {
             self.default_floor = snapshot.floor.max(stored.default_floor);
             for grant in &snapshot.grants {
@@ -224,7 +234,8 @@ impl LockNode {
             floor: self.highest().0,
             ..Snapshot::default()
         };
-        for (place, session) in self.sessions.iter() {
+        let grants = self.config.gate.is_none();
+        for (place, session) in self.sessions.iter().filter(|_| grants) {
             for request in session.requests.keys() {
                 snapshot.grants.extend(self.stored_grant(place, *request));
             }

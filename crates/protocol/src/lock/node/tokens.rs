@@ -20,17 +20,24 @@ impl LockNode {
             self.deny(peer, session, Some(request), Refusal::TokenAhead, out);
             return;
         }
+        let end = self.block_end(grant);
         let Some((_, entry)) = self.granted(grant) else {
             self.no_grant(peer, grant, out);
             return;
         };
+        if end.is_some_and(|end| token > end) {
+            // Another consent brings larger tokens, and only another consent.
+            let (session, request) = (grant.session, grant.request);
+            self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
+            return;
+        }
         let ask = entry.ask.clone();
         let held = entry.grant.as_mut().expect("invariant: just found");
         held.limit = held.limit.max(token);
         held.named = held.named.max(token);
         let limit = held.limit;
         self.store(&ask, out);
-        if !self.config.rules.has(Plant::RaisedAboveCeiling) {
+        if end.is_none() && !self.config.rules.has(Plant::RaisedAboveCeiling) {
             self.cover(peer, limit, out);
         }
         self.send(peer, Message::Raised { grant, token }, out);

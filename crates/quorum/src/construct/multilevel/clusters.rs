@@ -1,6 +1,6 @@
 //! The tree of clusters: which nodes form a cluster at which level, and who stands for whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use thiserror::Error;
@@ -38,6 +38,38 @@ pub enum MultilevelError {
         size: usize,
         /// How many nodes its coterie is over.
         found: usize,
+    },
+    /// A place has another number of parts than the first one, or none.
+    #[error(
+        "node {node} is at a place of {found} parts and node 1 at one of {expected}; \
+         give every node as many, such as eu/rack-1"
+    )]
+    Uneven {
+        /// The node, from 1.
+        node: usize,
+        /// How many parts its place has.
+        found: usize,
+        /// How many parts the first place has.
+        expected: usize,
+    },
+    /// The nodes of a place are not numbered one after the other.
+    #[error(
+        "node {node} is in '{place}' again after nodes elsewhere; \
+         number the nodes of one place one after the other"
+    )]
+    Scattered {
+        /// The node, from 1.
+        node: usize,
+        /// The part of its place that comes back.
+        place: String,
+    },
+    /// The sizes do not describe a hierarchy: see [`Clusters::of_sizes`].
+    #[error("the sizes at level {level} do not fit: {rule}")]
+    Sizes {
+        /// The level.
+        level: usize,
+        /// What is wrong there.
+        rule: &'static str,
     },
     /// A rule of the network model does not hold.
     #[error("at level {level}, {rule}")]
@@ -117,6 +149,103 @@ impl Clusters {
         let kids = Vec::new();
         rows.push(Row { first, kids });
         Ok(Self { nodes, rows })
+    }
+
+    /// The hierarchy with clusters of these sizes: first the size of the root alone, then the
+    /// sizes of the clusters of each level in order, down to the leaf clusters. A level has as
+    /// many clusters as the level above has members.
+    pub fn of_sizes(sizes: &[Vec<usize>]) -> Result<Self, MultilevelError> {
+        let Some((leaves, above)) = sizes.split_last() else {
+            return Err(MultilevelError::Empty);
+        };
+        let levels = above.len();
+        if levels > LEVELS_MAX {
+            return Err(MultilevelError::TooManyLevels { levels });
+        }
+        let mut count = 1;
+        for (level, row) in sizes.iter().enumerate() {
+            let fail = |rule| Err(MultilevelError::Sizes { level, rule });
+            if row.len() != count {
+                return fail("there must be as many clusters as the level above has members");
+            }
+            if row.contains(&0) {
+                return fail("a cluster has at least one member");
+            }
+            count = row.iter().copied().fold(0, usize::saturating_add);
+            if count > NODES_MAX {
+                return Err(MultilevelError::TooManyNodes { nodes: count });
+            }
+        }
+        let mut first = closed_sums(leaves);
+        let mut rows = vec![Row {
+            first: first.clone(),
+            kids: Vec::new(),
+        }];
+        for row in above.iter().rev() {
+            let kids = closed_sums(row);
+            first = kids.iter().map(|kid| first[*kid]).collect();
+            rows.push(Row {
+                first: first.clone(),
+                kids,
+            });
+        }
+        rows.reverse();
+        Ok(Self { nodes: count, rows })
+    }
+
+    /// The hierarchy of nodes at places such as `["eu", "rack-1"]`, in the order of the nodes.
+    ///
+    /// The nodes of one place form a leaf cluster; the delegates of the places that share all but
+    /// the last part form a cluster of the level above, and so on to the root. Every place has as
+    /// many parts, which is the number of levels below the root; and the nodes of one place, and
+    /// of every larger place around it, stand one after the other.
+    pub fn of_places<P: AsRef<str>>(places: &[Vec<P>]) -> Result<Self, MultilevelError> {
+        let Some(expected) = places.first().map(Vec::len) else {
+            return Err(MultilevelError::Empty);
+        };
+        if expected > LEVELS_MAX {
+            return Err(MultilevelError::TooManyLevels { levels: expected });
+        }
+        let mut sizes = vec![Vec::new(); expected + 1];
+        let mut seen: BTreeSet<Vec<&str>> = BTreeSet::new();
+        let mut last: Option<Vec<&str>> = None;
+        for (index, place) in places.iter().enumerate() {
+            let node = index + 1;
+            let here: Vec<&str> = place.iter().map(AsRef::as_ref).collect();
+            let found = here.len();
+            if found != expected {
+                return Err(MultilevelError::Uneven {
+                    node,
+                    found,
+                    expected,
+                });
+            }
+            let common = last.as_ref().map_or(0, |last| {
+                let pairs = last.iter().zip(&here);
+                pairs.take_while(|(last, here)| last == here).count()
+            });
+            // The node opens a new cluster below every part that it shares with the last node.
+            for parts in common + 1..=expected {
+                if !seen.insert(here[..parts].to_vec()) {
+                    let place = here[..parts].join("/");
+                    return Err(MultilevelError::Scattered { node, place });
+                }
+            }
+            let opened = if last.is_none() { 0 } else { common + 1 };
+            sizes[opened..].iter_mut().for_each(|row| row.push(0));
+            for size in sizes[common..].iter_mut().filter_map(|row| row.last_mut()) {
+                *size += 1;
+            }
+            last = Some(here);
+        }
+        Self::of_sizes(&sizes)
+    }
+
+    /// The sizes of the clusters by level, as [`Clusters::of_sizes`] takes them.
+    pub fn sizes(&self) -> Vec<Vec<usize>> {
+        (0..=self.levels())
+            .map(|level| self.at(level).map(|id| self.size(id)).collect())
+            .collect()
     }
 
     /// How many nodes there are.
@@ -306,6 +435,17 @@ impl Clusters {
     }
 }
 
+/// The sums of the first numbers, from none of them to all.
+fn closed_sums(sizes: &[usize]) -> Vec<usize> {
+    let mut sums = vec![0];
+    let mut sum = 0;
+    for size in sizes {
+        sum += size;
+        sums.push(sum);
+    }
+    sums
+}
+
 /// Cuts every span of a level, with `steps` levels of clusters still to make: the first child of
 /// each span and the first node of each child, both closed by their totals.
 fn cut(first: &[usize], steps: usize) -> (Vec<usize>, Vec<usize>) {
@@ -447,6 +587,71 @@ mod tests {
                 assert_eq!(clusters.leaf_of(nodes), None);
             }
         }
+    }
+
+    #[test]
+    fn places_give_the_clusters_that_people_mean() {
+        let split = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
+        let of = |places: &[&str]| {
+            let places: Vec<_> = places.iter().map(|place| split(place)).collect();
+            Clusters::of_places(&places)
+        };
+        let clusters = of(&[
+            "eu/fra", "eu/fra", "eu/fra", "eu/ams", "eu/ams", "us/nyc", "us/nyc", "us/nyc",
+            "us/sfo",
+        ])
+        .unwrap();
+        assert_eq!(clusters.validate(), Ok(()));
+        assert_eq!(clusters.sizes(), [vec![2], vec![2, 2], vec![3, 2, 3, 1]]);
+        assert_eq!(
+            clusters.members(clusters.root()).collect::<Vec<_>>(),
+            [0, 5]
+        );
+        let eu = clusters.get(1, 0).unwrap();
+        assert_eq!(clusters.members(eu).collect::<Vec<_>>(), [0, 3]);
+        // Racks of one name in two regions are two racks.
+        let racks = of(&["eu/r1", "us/r1"]).unwrap();
+        assert_eq!(racks.sizes(), [vec![2], vec![1, 1], vec![1, 1]]);
+        let said = |places: &[&str]| of(places).unwrap_err().to_string();
+        assert_eq!(
+            said(&["eu/r1", "us/r1", "eu/r2"]),
+            "node 3 is in 'eu' again after nodes elsewhere; \
+             number the nodes of one place one after the other"
+        );
+        assert_eq!(
+            said(&["eu/r1", "eu/r2", "eu/r1"]),
+            "node 3 is in 'eu/r1' again after nodes elsewhere; \
+             number the nodes of one place one after the other"
+        );
+        assert_eq!(
+            said(&["eu/r1", "eu"]),
+            "node 2 is at a place of 1 parts and node 1 at one of 2; \
+             give every node as many, such as eu/rack-1"
+        );
+        let none: &[Vec<String>] = &[];
+        assert_eq!(Clusters::of_places(none), Err(MultilevelError::Empty));
+    }
+
+    #[test]
+    fn sizes_say_all_about_a_hierarchy() {
+        for nodes in 1..=60 {
+            for levels in 0..=4 {
+                let clusters = Clusters::build(nodes, levels).unwrap();
+                assert_eq!(Clusters::of_sizes(&clusters.sizes()), Ok(clusters));
+            }
+        }
+        let bad = |sizes: &[Vec<usize>]| Clusters::of_sizes(sizes).unwrap_err().to_string();
+        assert_eq!(
+            bad(&[vec![2], vec![3]]),
+            "the sizes at level 1 do not fit: \
+             there must be as many clusters as the level above has members"
+        );
+        assert_eq!(
+            bad(&[vec![2], vec![3, 0]]),
+            "the sizes at level 1 do not fit: a cluster has at least one member"
+        );
+        assert_eq!(bad(&[]), "a hierarchy needs at least one node");
+        assert!(Clusters::of_sizes(&[vec![2], vec![usize::MAX, usize::MAX]]).is_err());
     }
 
     #[test]

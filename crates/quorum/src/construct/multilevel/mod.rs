@@ -46,10 +46,13 @@ const GATES_MAX: usize = 1 << 22;
 #[derive(Clone, Debug)]
 pub struct Multilevel {
     clusters: Clusters,
-    /// The coterie of each cluster size; clusters of equal size share it.
-    parts: BTreeMap<usize, Part>,
+    /// The coterie of each level and cluster size; clusters alike in both share it.
+    parts: BTreeMap<Key, Arc<Part>>,
     listed: OnceLock<Option<Vec<NodeSet>>>,
 }
+
+/// The level and the size of a cluster: all that its coterie depends on.
+type Key = (usize, usize);
 
 /// The coterie of one cluster size.
 #[derive(Clone, Debug)]
@@ -60,26 +63,32 @@ struct Part {
 }
 
 impl Multilevel {
-    /// Puts a coterie into every cluster. `coterie_for` gets a cluster size, once per size, and
-    /// gives a family over that many nodes.
+    /// Puts a coterie into every cluster. `coterie_for` gets a level and a cluster size, once per
+    /// pair, and gives a family over that many nodes.
     pub fn new<E: From<MultilevelError>>(
         clusters: Clusters,
-        coterie_for: &dyn Fn(usize) -> Result<Arc<dyn Family>, E>,
+        coterie_for: &dyn Fn(usize, usize) -> Result<Arc<dyn Family>, E>,
     ) -> Result<Self, E> {
         clusters.validate()?;
-        let mut parts = BTreeMap::new();
+        let mut parts: BTreeMap<Key, Arc<Part>> = BTreeMap::new();
         for id in (0..=clusters.levels()).flat_map(|level| clusters.at(level)) {
             let size = clusters.size(id);
-            if parts.contains_key(&size) {
+            let key = (id.level(), size);
+            if parts.contains_key(&key) {
                 continue;
             }
-            let family = coterie_for(size)?;
+            let family = coterie_for(id.level(), size)?;
             let found = family.nodes();
             if found != size {
                 return Err(MultilevelError::WrongSize { size, found }.into());
             }
-            let weights = OnceLock::new();
-            parts.insert(size, Part { family, weights });
+            // Levels that share a coterie share what is found out about it, too.
+            let same = |part: &&Arc<Part>| Arc::ptr_eq(&part.family, &family);
+            let part = parts.values().find(same).cloned().unwrap_or_else(|| {
+                let weights = OnceLock::new();
+                Arc::new(Part { family, weights })
+            });
+            parts.insert(key, part);
         }
         Ok(Self {
             clusters,
@@ -104,9 +113,12 @@ impl Multilevel {
     }
 
     fn part(&self, id: ClusterId) -> &Part {
-        let size = self.clusters.size(id);
-        let part = self.parts.get(&size);
+        let part = self.parts.get(&self.key(id));
         part.expect("invariant: every cluster size has its coterie")
+    }
+
+    fn key(&self, id: ClusterId) -> Key {
+        (id.level(), self.clusters.size(id))
     }
 
     /// The family of the only cluster, where there is but one.
@@ -164,8 +176,8 @@ impl Multilevel {
 
     fn find_all(&self) -> Option<Vec<NodeSet>> {
         let mut lists = BTreeMap::new();
-        for (size, part) in &self.parts {
-            lists.insert(*size, family::list(part.family.as_ref(), LIST_MAX)?);
+        for (key, part) in &self.parts {
+            lists.insert(*key, family::list(part.family.as_ref(), LIST_MAX)?);
         }
         let root = self.clusters.root();
         if self.joins(root, &lists) > LIST_MAX as f64 {
@@ -186,8 +198,8 @@ impl Multilevel {
     }
 
     /// In how many ways one quorum per level can be joined from this cluster down.
-    fn joins(&self, id: ClusterId, lists: &BTreeMap<usize, Vec<NodeSet>>) -> f64 {
-        let here = lists[&self.clusters.size(id)].len() as f64;
+    fn joins(&self, id: ClusterId, lists: &BTreeMap<Key, Vec<NodeSet>>) -> f64 {
+        let here = lists[&self.key(id)].len() as f64;
         if self.clusters.is_leaf(id) {
             return here;
         }
@@ -199,11 +211,11 @@ impl Multilevel {
     fn join(
         &self,
         id: ClusterId,
-        lists: &BTreeMap<usize, Vec<NodeSet>>,
+        lists: &BTreeMap<Key, Vec<NodeSet>>,
         above: &NodeSet,
         found: &mut BTreeSet<NodeSet>,
     ) {
-        for places in &lists[&self.clusters.size(id)] {
+        for places in &lists[&self.key(id)] {
             let mut union = above.clone();
             self.insert_places(id, places, &mut union);
             for child in self.clusters.children(id) {
@@ -221,14 +233,14 @@ impl Multilevel {
     fn add_gates(
         &self,
         id: ClusterId,
-        circuits: &BTreeMap<usize, Circuit>,
+        circuits: &BTreeMap<Key, Circuit>,
         circuit: &mut Circuit,
     ) -> GateId {
         let children = self.clusters.children(id);
         let below: Vec<GateId> = children
             .map(|child| self.add_gates(child, circuits, circuit))
             .collect();
-        let here = circuit.append_at(&circuits[&self.clusters.size(id)], |circuit, place| {
+        let here = circuit.append_at(&circuits[&self.key(id)], |circuit, place| {
             circuit.node(self.clusters.member(id, place))
         });
         if below.is_empty() {
@@ -333,15 +345,15 @@ impl Family for Multilevel {
             return flat.circuit();
         }
         let mut circuits = BTreeMap::new();
-        for (size, part) in &self.parts {
+        for (key, part) in &self.parts {
             let circuit = part.family.circuit()?;
             if circuit.gates().is_empty() {
                 return None;
             }
-            circuits.insert(*size, circuit);
+            circuits.insert(*key, circuit);
         }
         let all = (0..=self.clusters.levels()).flat_map(|level| self.clusters.at(level));
-        let gates = all.map(|id| circuits[&self.clusters.size(id)].gates().len() + 2);
+        let gates = all.map(|id| circuits[&self.key(id)].gates().len() + 2);
         if gates.sum::<usize>() > GATES_MAX {
             return None;
         }

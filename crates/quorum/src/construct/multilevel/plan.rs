@@ -98,9 +98,9 @@ pub(super) fn load_plan(system: &Multilevel, capacity: &[f64]) -> Option<LoadPla
     let mut weights = vec![0.0; clusters.nodes()];
     let mut reached = vec![(clusters.root(), 1.0)];
     while let Some((id, reach)) = reached.pop() {
-        let size = clusters.size(id);
-        // Clusters of equal size and capacities have equal plans.
-        let plan = match known.remove(&size) {
+        let key = system.key(id);
+        // Clusters of equal level, size and capacities have equal plans.
+        let plan = match known.remove(&key) {
             Some(plan) if equal => plan,
             _ => ClusterPlan::new(system, id, capacity)?,
         };
@@ -115,7 +115,7 @@ pub(super) fn load_plan(system: &Multilevel, capacity: &[f64]) -> Option<LoadPla
         }
         let children = clusters.children(id).zip(&plan.drawn);
         reached.extend(children.map(|(child, drawn)| (child, reach * drawn)));
-        known.insert(size, plan);
+        known.insert(key, plan);
     }
     Some(LoadPlan { loads, weights })
 }

@@ -283,7 +283,7 @@ mod tests {
     /// Clusters of two where only the second member votes, clusters of three by majority: a
     /// delegate can skip the level between two at which it is used.
     fn uneven() -> Multilevel {
-        let coterie = |size| {
+        let coterie = |_, size| {
             let quorums: &[u64] = if size == 2 { &[2] } else { &[3, 5, 6] };
             let sets = quorums.iter().map(|mask| NodeSet::from_mask(size, *mask));
             Ok::<_, MultilevelError>(Arc::new(Listed(size, sets.collect())) as Arc<dyn Family>)
