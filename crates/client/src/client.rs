@@ -284,7 +284,10 @@ impl Builder {
 
 /// The node whose API an endpoint is.
 fn home_of<'a>(cluster: &'a Cluster, endpoint: &str) -> Option<&'a conclave_wire::cluster::Node> {
-    let first = endpoint.split(',').map(str::trim).find(|one| !one.is_empty())?;
+    let first = endpoint
+        .split(',')
+        .map(str::trim)
+        .find(|one| !one.is_empty())?;
     let host = |url: &str| {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         rest.trim_end_matches('/').to_owned()

@@ -97,9 +97,7 @@ fn locked(answers: &[Message]) -> Vec<(GrantRef, u64, u64)> {
 }
 
 fn is_dead(answers: &[Message], request: u64) -> bool {
-    let dead = |answer: &Message| {
-        matches!(answer, Message::Dead { request: Some(number), .. } if number.0 == request)
-    };
+    let dead = |answer: &Message| matches!(answer, Message::Dead { request: Some(number), .. } if number.0 == request);
     answers.iter().any(dead)
 }
 
@@ -210,7 +208,11 @@ fn tokens_stay_inside_the_block_and_what_is_lost_is_counted_as_used() {
         token: Token(token),
     };
     let within = raw.say(1, raise(53));
-    assert!(within.iter().any(|one| matches!(one, Message::Raised { .. })));
+    assert!(
+        within
+            .iter()
+            .any(|one| matches!(one, Message::Raised { .. }))
+    );
     let beyond = raw.say(1, raise(54));
     assert_eq!(refused(&beyond), Some(Refusal::TokenAboveLimit));
     // The first is lost with all its tokens: nothing is left for the second.
@@ -555,5 +557,9 @@ fn whoever_says_it_is_inside_waits_for_consent_like_all() {
     assert_eq!(locked(&raw.say(1, moves)), []);
     let (wish, ..) = wants(&mut raw).pop().unwrap();
     let granted = locked(&consent(&mut raw, wish, 10, 99, TTL * 3));
-    assert_eq!(granted[0].0.request, RequestNo(1), "in the order of requests");
+    assert_eq!(
+        granted[0].0.request,
+        RequestNo(1),
+        "in the order of requests"
+    );
 }

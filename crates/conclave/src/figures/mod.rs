@@ -22,6 +22,7 @@ mod errata;
 mod figure;
 mod groups;
 mod markdown;
+mod multilevel;
 mod page;
 mod pool;
 mod table;
@@ -85,7 +86,7 @@ impl Set {
 /// Computes the figures of a paper.
 fn make(paper: Paper, setting: &Setting) -> Result<Vec<Made>, Failure> {
     match paper {
-        Paper::Multilevel => Ok(Vec::new()),
+        Paper::Multilevel => multilevel::make(setting),
         Paper::Groups => groups::make(setting),
         Paper::Billiard => billiard::make(setting),
         Paper::Backoff => Ok(backoff::make(setting)),
@@ -195,7 +196,8 @@ mod tests {
 
     /// Every figure there is.
     fn figures() -> Vec<&'static Figure> {
-        let mut all = billiard::figures();
+        let mut all = multilevel::figures();
+        all.extend(billiard::figures());
         all.extend(groups::figures());
         all.extend(&backoff::FIGURES);
         all

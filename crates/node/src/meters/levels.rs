@@ -38,7 +38,10 @@ impl LevelMeters {
             suspicions: book.counter("levels_suspicions", "How often another node was suspected"),
             sent: book.counter("levels_sent", "Messages to other nodes of the hierarchy"),
             received: book.counter("levels_received", "Messages from nodes of the hierarchy"),
-            held: book.gauge("levels_held", "Locks that have the consent of the clusters here"),
+            held: book.gauge(
+                "levels_held",
+                "Locks that have the consent of the clusters here",
+            ),
             suspected: book.gauge("levels_suspected", "Nodes of the hierarchy out of reach"),
         }
     }

@@ -128,7 +128,10 @@ impl Loop {
     }
 
     fn say_level(&mut self, id: u64, frame: &LevelFrame) {
-        if !self.conns.send_raw(id, |output| encode_level(frame, output)) {
+        if !self
+            .conns
+            .send_raw(id, |output| encode_level(frame, output))
+        {
             self.overflows(id);
         }
     }

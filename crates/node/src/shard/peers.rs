@@ -118,7 +118,11 @@ pub(super) fn resolve_all(
 }
 
 /// How a connection of ours to this node speaks.
-pub(super) fn dial_way(security: &Security, door: &Door, node: NodeId) -> Result<conn::Way, String> {
+pub(super) fn dial_way(
+    security: &Security,
+    door: &Door,
+    node: NodeId,
+) -> Result<conn::Way, String> {
     let Some(tls) = security.tls() else {
         return Ok(conn::Way::Plain);
     };

@@ -28,7 +28,9 @@ pub use api::{
 };
 pub use canon::Canon;
 pub use client::LockClient;
-pub use config::{Choice, Config, Gate, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times};
+pub use config::{
+    Choice, Config, Gate, Limits, Policy, Protocol, Quorums, QuorumsError, Restart, Times,
+};
 pub use floor::{Fence, Floors};
 pub use handle::Handle;
 pub use message::{

@@ -47,9 +47,8 @@ impl LockClient {
         }
         // The first in the queue of a hierarchy waits for consent, not for somebody.
         let in_the_way = position > 0 || self.config.gate.is_none();
-        let tries = |request: &Requester| {
-            request.attempt && request.token().is_none() && in_the_way
-        };
+        let tries =
+            |request: &Requester| request.attempt && request.token().is_none() && in_the_way;
         if self.requests.get(place).is_some_and(tries) {
             self.fail_one(place, Ended::Busy, out);
         } else if self.config.rules.has(Plant::FailedRule) {

@@ -363,9 +363,10 @@ impl LockNode {
                 return;
             }
         }
-        let position = self.config.gate.map_or(position, |_| {
-            self.gated_position(lock, position)
-        });
+        let position = self
+            .config
+            .gate
+            .map_or(position, |_| self.gated_position(lock, position));
         let queued = Message::Queued {
             session,
             request,
