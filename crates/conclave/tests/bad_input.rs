@@ -116,6 +116,9 @@ fn systems_that_cannot_be() {
         "compose(surficial(groups=2, n=4), majority(3))",
         "multilevel(tree, 10, levels=99)",
         "multilevel(plane, 30, levels=1)",
+        "multilevel(sizes=[[3],4])",
+        "multilevel(sizes=[100000,1])",
+        "multilevel([tree,majority,grid], 9, levels=1)",
         "multilevel(grid(9), 10)",
         "masking(5)",
         "masking(4, b=1)",
@@ -331,6 +334,13 @@ fn plans_that_cannot_be() {
     plan(&["--nodes", "4", "--groups", "18446744073709551615"]);
     plan(&["--nodes", "5", "--favour", "latency"]);
     plan(&["--nodes", "5", "--down", "0.1", "--samples", "0"]);
+    plan(&["--nodes", "9", "--multilevel", "--up", "0"]);
+    plan(&["--nodes", "9", "--multilevel", "--byzantine", "1"]);
+    plan(&["--nodes", "9", "--multilevel", "--coterie", "tree(3)"]);
+    plan(&["--nodes", "9", "--multilevel", "--coterie", "surficial"]);
+    plan(&["--nodes", "9", "--multilevel", "--root", "nothing"]);
+    plan(&["--nodes", "9", "--multilevel", "--levels-max", "21"]);
+    plan(&["--nodes", "9", "--multilevel", "--way", "nan"]);
 }
 
 #[test]

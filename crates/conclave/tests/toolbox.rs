@@ -799,6 +799,52 @@ fn plan_favours_what_is_asked() {
 }
 
 #[test]
+fn plan_chooses_levels() {
+    let planned = json(&["plan", "--nodes", "1200", "--up", "0.8", "--multilevel"]);
+    let levels = list(&planned["levels"]);
+    assert_eq!(levels.len(), 7);
+    let messages = [67.07, 42.88, 41.89, 43.43, 47.36];
+    for (choice, expected) in levels.iter().zip(messages) {
+        assert!((number(&choice["messages"]) - expected).abs() < 0.005 + 1e-9);
+    }
+    assert_eq!(planned["recommended"]["levels"], 2);
+    let system = planned["recommended"]["system"].as_str().expect("a text");
+    assert_eq!(system, "multilevel(tree, 1200, levels=2)");
+    assert_eq!(planned["formula"]["levels"], 2);
+    assert_eq!(planned["published_estimate"]["levels"], 6);
+    let own = [
+        "plan",
+        "--nodes",
+        "90",
+        "--up",
+        "0.95",
+        "--multilevel",
+        "--coterie",
+        "grid",
+        "--root",
+        "majority",
+        "--levels-max",
+        "3",
+    ];
+    let planned = json(&own);
+    assert_eq!(list(&planned["levels"]).len(), 4);
+    assert_eq!(planned["formula"], Value::Null);
+    let system = planned["recommended"]["system"].as_str().expect("a text");
+    assert_eq!(json(&["check", system])["kind"], "coterie");
+}
+
+#[test]
+fn hierarchies_of_any_clusters_are_measured_and_drawn() {
+    let here = directory();
+    let system = "multilevel([majority,tree,tree], sizes=[[3,3,3],[4,2]])";
+    let checked = json(&["check", system]);
+    assert_eq!(checked["kind"], "coterie");
+    let analyzed = json(&["analyze", system, "--down", "0.1"]);
+    assert_eq!(analyzed["n"], 15);
+    json_with(here.path(), &["draw", system, "-o", "out.svg", "--json"], 0);
+}
+
+#[test]
 fn plan_reads_files() {
     let here = directory();
     put(here.path(), "rtt.csv", "a,1,1,1,50,50\nb,1,1,1,50,50\n");

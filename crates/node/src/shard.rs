@@ -28,7 +28,7 @@ use conclave_client::Security;
 use conclave_protocol::Now;
 use conclave_protocol::id::{LinkId, Name, NodeId, RequestNo, SessionId};
 use conclave_protocol::lock::{Access, Config, Label, LockView, Reason, Start};
-use conclave_protocol::multilevel::LevelConfig;
+use conclave_protocol::multilevel::{LevelConfig, LevelView};
 use conclave_wire::Cluster;
 use mio::{Poll, Waker};
 use tokio::sync::{oneshot, watch};
@@ -80,6 +80,8 @@ pub enum Query {
     Reasons(Name),
     /// Owner and note of requests, at most [`LABELS_MAX`].
     Labels(Vec<(SessionId, RequestNo)>),
+    /// What it does in its clusters.
+    Levels,
 }
 
 /// The answer to a [`Query`].
@@ -113,6 +115,23 @@ pub enum Report {
     },
     /// To [`Query::Labels`], in its order; none for a request that is gone.
     Labels(Vec<Option<Label>>),
+    /// To [`Query::Levels`]; none if no hierarchy serves the locks.
+    Levels(Option<LevelReport>),
+}
+
+/// What a node does in the clusters of a hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelReport {
+    /// For each level where it is a member: what it does there, and the members.
+    pub levels: Vec<(LevelView, Vec<NodeId>)>,
+    /// Locks that have the consent of the clusters here.
+    pub held: usize,
+    /// Locks that want it.
+    pub wanted: usize,
+    /// Nodes that it cannot reach.
+    pub suspected: Vec<NodeId>,
+    /// Nodes that it is connected with.
+    pub links: usize,
 }
 
 enum Command {

@@ -43,3 +43,32 @@ fn replay() {
     );
     println!("{:?}", outcome.unwrap().violation);
 }
+
+#[test]
+#[ignore]
+fn hunt() {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    for plant in conclave_protocol::multilevel::LevelPlant::ALL {
+        if !only.is_empty() && !only.contains(plant.name()) {
+            continue;
+        }
+        let start = std::time::Instant::now();
+        let found = (1..=100).find_map(|seed| {
+            let options = swarm(seed, 0..=3, false, Some(plant));
+            let result = std::panic::catch_unwind(|| violation(&options));
+            let result = result.unwrap_or_else(|_| Some("PANIC".to_owned()));
+            result.map(|what| (seed, options, what))
+        });
+        let took = start.elapsed().as_secs_f64();
+        let Some((seed, mut options, what)) = found else {
+            println!("{} NOT FOUND {took:.1}", plant.name());
+            continue;
+        };
+        options.plant = None;
+        let clean = violation(&options);
+        println!("{} {seed} {what} {took:.1} clean {clean:?}", plant.name());
+        if clean.is_some() {
+            println!("   {options}");
+        }
+    }
+}

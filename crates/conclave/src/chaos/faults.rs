@@ -15,6 +15,8 @@ use crate::cli::Failure;
 pub(crate) enum Fault {
     /// kill -9 a node, start it again later
     Kill,
+    /// kill -9 a member of a hierarchy's root cluster, start it again later
+    KillRoot,
     /// SIGSTOP a node for a while
     Stop,
     /// SIGSTOP a client until its locks have run out
@@ -37,6 +39,7 @@ impl Fault {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Kill => "a node is killed",
+            Self::KillRoot => "a member of the root is killed",
             Self::Stop => "a node is stopped for a while",
             Self::Pause => "a client is paused past its TTL",
             Self::KillClient => "a client is killed",
@@ -50,14 +53,25 @@ impl Fault {
 }
 
 impl Stage {
+    /// The members of a hierarchy's root cluster, from 1; none if there is no hierarchy.
+    fn root(&self) -> Option<Vec<u32>> {
+        let topology = self.local.cluster().topology()?;
+        let clusters = topology.clusters();
+        let root = clusters.members(clusters.root());
+        Some(root.map(|node| node as u32 + 1).collect())
+    }
+
     /// Inflicts a fault and ends it.
     pub(super) async fn inflict(&mut self, fault: Fault, rng: &mut Prng) -> Result<(), Failure> {
         let nodes = self.local.len();
-        let node = rng.below(nodes) as u32 + 1;
+        let node = match self.root() {
+            Some(root) if fault == Fault::KillRoot => root[rng.below(root.len())],
+            _ => rng.below(nodes) as u32 + 1,
+        };
         let proxy = &self.proxies[node as usize - 1];
         let some = Duration::from_millis(200 + rng.below(2500) as u64);
         match fault {
-            Fault::Kill => {
+            Fault::Kill | Fault::KillRoot => {
                 self.local.kill(node);
                 tokio::time::sleep(some).await;
                 self.local.spawn(node)?;

@@ -40,7 +40,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   conclave chaos run
   conclave chaos run --seconds 600 --seed 7 --faults kill,cut,pause
-  conclave chaos run --quorum 'billiard' --nodes 12 --json")]
+  conclave chaos run --quorum 'billiard' --nodes 12 --json
+  conclave chaos run --quorum 'multilevel(tree, levels=1)' --nodes 9 --faults kill,kill-root,cut")]
     Run(Box<Run>),
     /// The same over several quorum systems and both protocols, one after the other
     #[command(after_help = "Examples:
@@ -241,9 +242,13 @@ impl Stage {
     fn player(&self, client: u32, kind: &'static str, life: u32) -> Result<Player, Failure> {
         let history = self.local.folder().join(format!("client{client}.history"));
         let seed = self.options.seed ^ u64::from(client) << 32 ^ u64::from(life) << 48;
+        // In a hierarchy the first endpoint is a client's home: they shall differ.
+        let mut endpoints = self.local.endpoints();
+        let homes = endpoints.len().max(1);
+        endpoints.rotate_left(client as usize * 5 % homes);
         let child = Process::new(std::env::current_exe()?)
             .args(["chaos-client", "--kind", kind])
-            .args(["--endpoints", &self.local.endpoints().join(",")])
+            .args(["--endpoints", &endpoints.join(",")])
             .arg("--history")
             .arg(&history)
             .args(["--fence", &self.fence])

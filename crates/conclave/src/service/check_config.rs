@@ -45,6 +45,7 @@ impl CheckConfig {
                 "kind": if settings.is_some() { "node" } else { "cluster" },
                 "settings": settings.map(settings_json),
                 "cluster": cluster_json(cluster),
+                "hierarchy": levels_json(cluster),
                 "quorum": quorum.as_json(),
                 "warnings": warnings,
             }));
@@ -107,12 +108,90 @@ fn print_cluster(cluster: &Cluster, quorum: &Quorum) -> Result<(), Failure> {
     table.add_row(["quorum of an object".to_owned(), objects]);
     output::print(&table)?;
     output::line("")?;
-    let mut table = output::table(&["NODE", "API", "PEERS AND CLIENTS"]);
+    print_levels(cluster)?;
+    let mut table = output::table(&["NODE", "API", "PEERS AND CLIENTS", "PLACE"]);
     for node in &cluster.nodes {
-        table.add_row([node.id.to_string(), node.api.clone(), node.peer.clone()]);
+        let place = node.place.clone().unwrap_or_default();
+        table.add_row([
+            node.id.to_string(),
+            node.api.clone(),
+            node.peer.clone(),
+            place,
+        ]);
     }
     output::print(&table)
 }
+
+/// A cluster of the hierarchy: its level, the place of its nodes, and its members from 1.
+struct Part {
+    level: usize,
+    place: Option<String>,
+    members: Vec<usize>,
+}
+
+/// The clusters of the hierarchy from the root down; none in a flat cluster.
+fn parts(cluster: &Cluster) -> Option<Vec<Part>> {
+    let topology = cluster.topology()?;
+    let clusters = topology.clusters();
+    let mut parts = Vec::new();
+    for level in 0..=clusters.levels() {
+        for id in clusters.at(level) {
+            let members: Vec<usize> = clusters.members(id).map(|node| node + 1).collect();
+            let first = clusters.span(id).start as u32 + 1;
+            let place = cluster.node(first).and_then(|node| node.place.as_ref());
+            let place = place.filter(|_| level > 0).map(|place| {
+                let names: Vec<&str> = place.split('/').take(level).collect();
+                names.join("/")
+            });
+            parts.push(Part {
+                level,
+                place,
+                members,
+            });
+        }
+    }
+    Some(parts)
+}
+
+fn levels_json(cluster: &Cluster) -> Option<Value> {
+    let clusters = parts(cluster)?.into_iter().map(|part| {
+        let Part {
+            level,
+            place,
+            members,
+        } = part;
+        json!({ "level": level, "place": place, "members": members })
+    });
+    Some(json!({ "clusters": clusters.collect::<Vec<_>>() }))
+}
+
+fn print_levels(cluster: &Cluster) -> Result<(), Failure> {
+    let Some(parts) = parts(cluster) else {
+        return Ok(());
+    };
+    let mut table = output::table(&["LEVEL", "CLUSTER", "MEMBERS"]);
+    for part in parts.iter().take(PARTS_SHOWN) {
+        let place = match (&part.place, part.level) {
+            (Some(place), _) => place.clone(),
+            (None, 0) => "root".to_owned(),
+            (None, _) => String::new(),
+        };
+        let members: Vec<String> = part.members.iter().map(usize::to_string).collect();
+        let members = output::clip(&members.join(" "), MEMBERS_SHOWN);
+        table.add_row([part.level.to_string(), place, members]);
+    }
+    output::print(&table)?;
+    if parts.len() > PARTS_SHOWN {
+        let more = parts.len() - PARTS_SHOWN;
+        output::line(format!("and {more} more clusters: see --json"))?;
+    }
+    output::line("")
+}
+
+/// How many clusters of a hierarchy are shown to a person.
+const PARTS_SHOWN: usize = 50;
+/// How many characters of a cluster's members are shown to a person.
+const MEMBERS_SHOWN: usize = 60;
 
 /// What the quorum system means for an operator.
 struct Quorum {

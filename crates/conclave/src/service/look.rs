@@ -269,13 +269,53 @@ fn status_text(told: &Value) -> String {
         "NO QUORUM SERVES: no lock can be taken"
     };
     format!(
-        "cluster '{}', epoch {}, {}: {quorum}\n\n{}{}",
+        "cluster '{}', epoch {}, {}: {quorum}\n\n{}{}{}",
         text(&told["cluster"]),
         text(&told["epoch"]),
         text(&told["quorum"]),
         table.trim_fmt(),
+        levels_text(told),
         suspects_text(told)
     )
+}
+
+/// What nodes do in the clusters of a hierarchy; nothing where there is none.
+fn levels_text(told: &Value) -> String {
+    let mut table = output::table(&[
+        "NODE",
+        "CLUSTERS",
+        "REPRESENTS",
+        "CONSENTS",
+        "WANTED",
+        "OUT OF REACH",
+    ]);
+    let mut rows = 0;
+    for node in list(&told["nodes"]) {
+        let levels = &node["status"]["levels"];
+        let seats = list(&levels["clusters"]);
+        let Some(last) = seats.last() else { continue };
+        rows += 1;
+        let members = |seat: &Value| {
+            let members: Vec<String> = list(&seat["members"]).iter().map(text).collect();
+            format!("{}: {}", text(&seat["level"]), members.join(" "))
+        };
+        let clusters: Vec<String> = seats.iter().map(members).collect();
+        let above = seats.iter().filter(|seat| seat["level"] != last["level"]);
+        let runs = above.filter_map(|seat| seat["runs"].as_u64());
+        let suspected: Vec<String> = list(&levels["suspected"]).iter().map(text).collect();
+        table.add_row([
+            text(&node["id"]),
+            clusters.join(", "),
+            runs.sum::<u64>().to_string(),
+            text(&levels["held"]),
+            text(&levels["wanted"]),
+            suspected.join(" "),
+        ]);
+    }
+    if rows == 0 {
+        return String::new();
+    }
+    format!("\n\n{}", table.trim_fmt())
 }
 
 /// How many objects a node has, and what keeps it from serving them.

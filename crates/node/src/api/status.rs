@@ -8,6 +8,8 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use conclave_client::clock;
+use conclave_protocol::id::NodeId;
+use conclave_protocol::lock::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::App;
@@ -15,7 +17,7 @@ use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
 use super::look::Silent;
-use crate::shard::{Query as Ask, Report};
+use crate::shard::{LevelReport, Query as Ask, Report};
 
 /// The most sessions of one answer.
 pub(crate) const SESSIONS_MAX: usize = 1000;
@@ -54,6 +56,61 @@ pub(crate) struct NodeStatus {
     /// Its leases and objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) keeper: Option<KeeperStatus>,
+    /// What it does in the clusters, if a hierarchy serves the locks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) levels: Option<LevelsStatus>,
+}
+
+/// A node in the clusters of a hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LevelsStatus {
+    /// The clusters where it is a member, the highest first.
+    pub(crate) clusters: Vec<ClusterSeat>,
+    /// Locks that have the consent of the clusters here, and locks that want it.
+    pub(crate) held: usize,
+    pub(crate) wanted: usize,
+    /// Nodes that it cannot reach.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) suspected: Vec<u32>,
+    /// How many nodes it is connected with.
+    pub(crate) links: usize,
+}
+
+/// A cluster, and what a member does there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClusterSeat {
+    /// 0 is the root.
+    pub(crate) level: u8,
+    pub(crate) members: Vec<u32>,
+    /// Locks whose permission it has given away.
+    pub(crate) permissions: usize,
+    /// Locks for which it asks there; above the last level as a representing node.
+    pub(crate) runs: usize,
+    /// Those of them that have consent.
+    pub(crate) consents: usize,
+    /// Requests and children that wait.
+    pub(crate) waiting: usize,
+}
+
+impl From<LevelReport> for LevelsStatus {
+    fn from(report: LevelReport) -> Self {
+        let number = |node: NodeId| node.0 + 1;
+        let clusters = report.levels.into_iter().map(|(view, members)| ClusterSeat {
+            level: view.level,
+            members: members.into_iter().map(number).collect(),
+            permissions: view.permissions,
+            runs: view.runs,
+            consents: view.consents,
+            waiting: view.waiting,
+        });
+        Self {
+            clusters: clusters.collect(),
+            held: report.held,
+            wanted: report.wanted,
+            suspected: report.suspected.into_iter().map(number).collect(),
+            links: report.links,
+        }
+    }
 }
 
 /// A node's leases and objects.
@@ -119,6 +176,10 @@ impl App {
             }) => (state, incarnation, kept, connections),
             _ => ("stopped", 0, [0; 4], 0),
         };
+        let levels = match self.shard.inspect(Ask::Levels).await {
+            Some(Report::Levels(levels)) => levels.map(LevelsStatus::from),
+            _ => None,
+        };
         let uptime = clock::now().mono.since(self.started);
         let waiters = self.limits.waiters - self.waiting.available_permits();
         NodeStatus {
@@ -140,6 +201,7 @@ impl App {
             uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
             process: format!("{:032x}", self.process),
             keeper: Some(self.keeper_status()),
+            levels,
         }
     }
 
@@ -224,9 +286,13 @@ pub(crate) async fn status(State(app): State<Arc<App>>, request: Request<Body>) 
         status.is_some_and(|status| status.state == "serving")
     };
     let serving = nodes.iter().filter(serves);
-    let serving = serving.map(|node| conclave_protocol::id::NodeId(node.id.saturating_sub(1)));
-    let mode = conclave_protocol::lock::Mode::Exclusive;
-    let available = app.config.quorums.served_by(&mode, serving);
+    let serving: Vec<NodeId> = serving
+        .map(|node| NodeId(node.id.saturating_sub(1)))
+        .collect();
+    let available = match app.cluster.topology() {
+        Some(topology) => topology.serves(&|node| serving.contains(&node)),
+        None => app.config.quorums.served_by(&Mode::Exclusive, serving),
+    };
     Json(ClusterStatus {
         own,
         quorum: app.cluster.quorum.clone(),

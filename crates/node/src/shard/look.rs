@@ -1,10 +1,11 @@
 //! What the shard tells people and metrics about itself.
 
+use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{Action, NodeInput};
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::run::Loop;
-use super::{LABELS_MAX, Query, Report, Revocation, Revoke};
+use super::{LABELS_MAX, LevelReport, Query, Report, Revocation, Revoke};
 
 impl Loop {
     pub(super) fn look(&self, query: &Query) -> Report {
@@ -48,6 +49,7 @@ impl Loop {
                 let label = |(session, request)| self.node.label(session, request);
                 Report::Labels(of.copied().map(label).collect())
             }
+            Query::Levels => Report::Levels(self.look_at_own_levels()),
         }
     }
 
@@ -77,6 +79,25 @@ impl Loop {
         }
     }
 
+    fn look_at_own_levels(&self) -> Option<LevelReport> {
+        let levels = self.levels.as_ref()?;
+        let topology = &levels.config.topology;
+        let id = levels.machine.id();
+        let view = levels.machine.view().into_iter().map(|view| {
+            let cluster = topology.cluster_of(id, view.level);
+            let members = cluster.iter().flat_map(|one| topology.clusters().members(*one));
+            (view, members.map(NodeId::at).collect())
+        });
+        let [held, wanted] = self.node.consents();
+        Some(LevelReport {
+            levels: view.collect(),
+            held,
+            wanted,
+            suspected: levels.links.suspected().collect(),
+            links: levels.links.up(),
+        })
+    }
+
     pub(super) fn set_gauges(&self) {
         let set = |gauge: &Gauge, value: usize| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -92,6 +113,10 @@ impl Loop {
         set(&meters.buffered, self.conns.unsent());
         set(&meters.parked, self.parked.len());
         set(&meters.journal_queue, self.journal.behind() as usize);
+        if let Some(levels) = &self.levels {
+            set(&meters.levels.held, self.node.consents()[0]);
+            set(&meters.levels.suspected, levels.links.suspected().count());
+        }
         let granted = self.granted.max(0);
         meters.granted.set(granted);
         let requests = i64::try_from(self.node.requests()).unwrap_or(i64::MAX);

@@ -68,6 +68,8 @@ impl<L: Ord + Clone> LevelStored<L> {
         match record {
             LevelRecord::Grant(lock, kept) => {
                 self.grants.insert(lock.clone(), *kept);
+                self.ceiling = self.ceiling.max(kept.block.to);
+                self.lease = self.lease.max(kept.span);
             }
             LevelRecord::Free(lock) => {
                 self.grants.remove(lock);

@@ -305,6 +305,19 @@ impl Topology {
         self.cluster_of(node, cluster.level() as u8) == Some(cluster)
     }
 
+    /// Whether the nodes that are up can serve somebody: quorums of all clusters on the way from
+    /// some leaf to the root are among them.
+    pub fn serves(&self, is_up: &dyn Fn(NodeId) -> bool) -> bool {
+        let clusters = &self.clusters;
+        let whole = |cluster: &ClusterId| {
+            let members: Vec<usize> = clusters.members(*cluster).collect();
+            let up = |seat: Seat| is_up(NodeId::at(members[seat as usize]));
+            self.chooser(*cluster).is_quorum(&up)
+        };
+        let mut leaves = clusters.at(clusters.levels());
+        whole(&clusters.root()) && leaves.any(|leaf| clusters.chain(leaf).iter().all(whole))
+    }
+
     /// All nodes that share a cluster with this node, or are in a cluster that one of its own
     /// asks or is asked by: those whose failure it must hear of.
     pub fn neighbours(&self, node: NodeId) -> Vec<NodeId> {

@@ -39,7 +39,7 @@ impl World<'_> {
             Some(clock) => clock.now(now),
             None => Now {
                 mono: Instant::from_nanos(now.0),
-                wall: Wall(0),
+                wall: Wall(now.0),
             },
         }
     }

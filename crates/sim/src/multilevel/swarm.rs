@@ -47,6 +47,10 @@ pub fn swarm(
     }
     options.system = shape.text();
     fit(&mut options, shape.levels);
+    if plant == Some(LevelPlant::OrphanPasses) {
+        // Consent that is handed on outlives its promise soon.
+        options.lease = options.hold + (u64::from(shape.levels) + 2) * options.way_max;
+    }
     options
 }
 
@@ -168,8 +172,152 @@ fn fit(options: &mut LevelOptions, levels: u8) {
     }
 }
 
+/// Nothing fails, and nobody gives up.
+fn calm(options: &mut LevelOptions) {
+    options.leases = false;
+    (options.up, options.cut, options.cancel) = (1.0, 0, 0.0);
+    (options.span, options.disk, options.durable) = (0, 0, true);
+    options.hold = options.hold.min(100);
+}
+
+/// Nodes fail and come back, which is noticed without error.
+fn failing(options: &mut LevelOptions, rng: &mut Prng) {
+    calm(options);
+    options.up = one(rng, &[0.7, 0.85]);
+    options.recovery = one(rng, &[200, 1000]);
+    options.quick = one(rng, &[0.3, 0.9]);
+    options.detect = one(rng, &[0, 20, 100]);
+    options.guard = rng.chance(0.5);
+    options.faults_until = 60_000;
+}
+
+/// Many ask at once, for the exclusive lock.
+fn crowded(options: &mut LevelOptions, rng: &mut Prng) {
+    options.askers = 0;
+    options.asks = options.asks.max(6);
+    options.gap = one(rng, &[10, 100]);
+    (options.groups, options.exclusive) = (0, 1.0);
+}
+
+/// Promises are leases, and connections and nodes fail.
+fn leased(options: &mut LevelOptions, rng: &mut Prng) {
+    leases(options, rng);
+    options.up = 0.8;
+    options.recovery = 500;
+    options.quick = 0.7;
+    options.faults_until = 100_000;
+    options.hold = one(rng, &[1000, 10_000]);
+    options.gap = 100;
+}
+
 fn bias(options: &mut LevelOptions, shape: &mut Shape, plant: LevelPlant, rng: &mut Prng) {
-    let _ = (options, shape, plant, rng);
+    shape.nodes = shape.nodes.min(30);
+    let deeper = |shape: &mut Shape, least: u8| shape.levels = shape.levels.max(least);
+    match plant {
+        LevelPlant::ConsentAtOnce
+        | LevelPlant::TimeoutAtLeaf
+        | LevelPlant::TimerStays
+        | LevelPlant::AnnounceRestarts => {
+            deeper(shape, 1);
+            calm(options);
+            crowded(options, rng);
+            options.announce = true;
+            options.hold = one(rng, &[10, 100]);
+            options.threshold = 20;
+        }
+        LevelPlant::AnyYield => {
+            calm(options);
+            crowded(options, rng);
+            (shape.levels, options.hold) = (0, 1);
+            options.jitter = one(rng, &[60, 200]);
+            options.fifo = true;
+        }
+        LevelPlant::NoBound => {
+            (shape.coterie, shape.nodes, shape.levels) = ("tree", 16, 1);
+            calm(options);
+            crowded(options, rng);
+            (options.gap, options.asks, options.hold) = (1, 60, 10);
+            (options.sticky, options.spread) = (true, false);
+            (options.passes, options.lease) = (1, 100_000);
+        }
+        LevelPlant::AnyGroup => {
+            calm(options);
+            crowded(options, rng);
+            (options.groups, options.exclusive, options.hold) = (3, 0.2, 100);
+        }
+        LevelPlant::AnyReply
+        | LevelPlant::OldLives
+        | LevelPlant::QueueOfTheDead
+        | LevelPlant::HolderOfTheDead
+        | LevelPlant::LostArbiter => {
+            failing(options, rng);
+            crowded(options, rng);
+            options.jitter = one(rng, &[60, 200]);
+            if plant == LevelPlant::OldLives {
+                options.quick = 0.9;
+                options.fifo = false;
+            }
+            if plant == LevelPlant::AnyReply {
+                options.fifo = rng.chance(0.5);
+                options.cancel = 0.3;
+            }
+        }
+        LevelPlant::ForgetGrants => {
+            failing(options, rng);
+            crowded(options, rng);
+            deeper(shape, 1);
+            (options.quick, options.hold) = (0.9, 100);
+        }
+        LevelPlant::ReleaseAfterRestart => {
+            deeper(shape, 1);
+            leased(options, rng);
+            crowded(options, rng);
+            (options.quick, options.detect, options.hold_any) = (0.9, 50, false);
+            options.hold = 10_000;
+        }
+        LevelPlant::AnyDone
+        | LevelPlant::NoWaitAtRoot
+        | LevelPlant::DeadChild
+        | LevelPlant::LostParent => {
+            failing(options, rng);
+            crowded(options, rng);
+            deeper(shape, 1);
+            options.hold = 100;
+            if plant == LevelPlant::AnyDone {
+                options.cancel = 0.3;
+            }
+        }
+        LevelPlant::NoWaitForChild => {
+            failing(options, rng);
+            crowded(options, rng);
+            deeper(shape, 2);
+            (options.hold, options.sticky) = (100, true);
+        }
+        LevelPlant::OrphanPasses => {
+            failing(options, rng);
+            crowded(options, rng);
+            (shape.nodes, shape.levels) = (27, 2);
+            (options.hold, options.hold_any, options.sticky) = (100, false, true);
+            (options.jitter, options.send, options.send_sd) = (0, 1.0, 0.0);
+            (options.passes, options.asks, options.gap) = (40, 20, 10);
+        }
+        LevelPlant::LeaseFromAnswer => {
+            leased(options, rng);
+            crowded(options, rng);
+            options.jitter = 200;
+            options.lease = 2000;
+            (options.span, options.hold, options.hold_any) = (1000, 10_000, false);
+        }
+        LevelPlant::NoPause => {
+            leased(options, rng);
+            crowded(options, rng);
+            options.durable = false;
+        }
+        LevelPlant::TokensAgain => {
+            leased(options, rng);
+            crowded(options, rng);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -105,12 +105,12 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let stage = self.agent(at).stage;
         let mut line = Line::default();
         let mut held = None;
+        let span = self.wanted_span(at);
         let word = if stage == Stage::Asking {
             Word::Announce { cid, mode }
         } else {
             line.asked(now);
             held = Some(mode.clone());
-            let span = self.wanted_span(at);
             Word::Ask { cid, mode, span }
         };
         self.agent(at).up = Some(Up {
@@ -118,6 +118,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             life,
             cid,
             mode: held,
+            span,
             line,
         });
         self.send(at.lock, at.level, node, word, out);
@@ -319,6 +320,8 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         }
         asked.answer = Answer::Given(grant);
         asked.block = block;
+        // A renewal of an earlier grant is not answered any more.
+        asked.renewing = false;
         let seen = block.from;
         let lock = self.lock(at.lock);
         lock.seen = lock.seen.max(seen);
@@ -402,6 +405,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         };
         up.line.asked(now);
         up.mode = Some(mode.clone());
+        up.span = span;
         let (node, cid) = (up.node, up.cid);
         self.send(at.lock, at.level, node, Word::Ask { cid, mode, span }, out);
     }

@@ -11,11 +11,15 @@ use crate::multilevel::message::{Block, GrantId, Id, LockKey, Place, Word};
 use crate::multilevel::plant::LevelPlant;
 use crate::multilevel::record::{Kept, LevelRecord};
 use crate::multilevel::sight::Sight;
+use crate::time::Wall;
 
-/// How many tokens a grant of the root reserves.
-pub(super) const BLOCK: u64 = 1 << 20;
-/// How far ahead of its need a root's arbiter promises tokens on disk.
-const CEILING_STEP: u64 = 1 << 24;
+/// How far above its wall clock an arbiter of the root reserves tokens: time itself moves all
+/// arbiters on, so that one that was not asked for long has tokens in common with the others.
+const LEAD: u64 = 1 << 20;
+/// How many tokens a grant of the root reserves at least.
+pub(super) const BLOCK: u64 = 1 << 10;
+/// How far ahead of its need a root's arbiter promises tokens on disk, if grants are not there.
+const CEILING_STEP: u64 = 1 << 22;
 /// A wish for tokens further ahead than this is not followed.
 const AHEAD_MAX: u64 = 1 << 40;
 /// Ends that came before their beginnings, remembered per lock and level.
@@ -92,6 +96,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             life: self.life,
             counter: self.counter,
         };
+        let wall = self.now.wall;
         let arbiter = self.arbiter(at);
         if arbiter.holder.is_some() {
             return;
@@ -101,7 +106,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         };
         let (rid, place, span) = (best.rid, best.place, best.span);
         let block = if root {
-            reserve(arbiter.floor, best.hint)
+            reserve(arbiter.floor, best.hint, wall)
         } else {
             Block::default()
         };
@@ -130,15 +135,21 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let Some(holder) = self.arbiter(at).holder else {
             return;
         };
+        let durable = self.config.restart == Restart::Durable;
+        if durable {
+            // The record of the grant says it.
+            self.ceiling = self.ceiling.max(holder.block.to);
+        }
         if holder.block.to > self.ceiling || holder.span > self.lease {
-            let ceiling = Token(holder.block.to.0.saturating_add(CEILING_STEP));
+            let step = if durable { 0 } else { CEILING_STEP };
+            let ceiling = Token(holder.block.to.0.saturating_add(step));
             self.ceiling = self.ceiling.max(ceiling);
             self.lease = self.lease.max(holder.span);
             let (ceiling, lease) = (self.ceiling, self.lease);
             self.persist(LevelRecord::Promise { ceiling, lease }, out);
             self.hold = self.written;
         }
-        if self.config.restart == Restart::Durable {
+        if durable {
             let kept = Kept {
                 rid: holder.rid,
                 place: holder.place,
@@ -259,13 +270,13 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let span = span.min(self.config.lease_max);
         let until = self.now.mono + self.stretch(span);
         let root = at.level == 0;
-        let longest = self.lease;
+        let (longest, wall) = (self.lease, self.now.wall);
         let holder = self.arbiter(at).holder.as_mut();
         let mut block = None;
         if let Some(holder) = holder.filter(|holder| holder.rid == rid && root) {
             holder.until = holder.until.max(until);
             holder.span = holder.span.max(span);
-            let wanted = reserve(holder.block.from, hint).to;
+            let wanted = reserve(holder.block.from, hint, wall).to;
             let grows = wanted > holder.block.to && hint > holder.block.to;
             if grows {
                 holder.block.to = wanted;
@@ -286,14 +297,15 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
 }
 
 /// The tokens reserved for a new holder.
-fn reserve(floor: Token, hint: Token) -> Block {
-    let hint = if hint.0 > floor.0.saturating_add(AHEAD_MAX) {
+fn reserve(floor: Token, hint: Token, wall: Wall) -> Block {
+    let hint = if hint.0 > floor.0.max(wall.0).saturating_add(AHEAD_MAX) {
         Token(0)
     } else {
         hint
     };
+    let least = floor.max(hint).0.saturating_add(BLOCK);
     Block {
         from: floor,
-        to: Token(floor.max(hint).0.saturating_add(BLOCK)),
+        to: Token(least.max(wall.0.saturating_add(LEAD))),
     }
 }

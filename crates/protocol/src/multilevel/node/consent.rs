@@ -125,7 +125,11 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             let span = self.wanted_span(at);
             return span / 2 + self.interval(span) * u32::from(self.levels() - at.level);
         }
-        let below = u32::from(self.levels() - at.level);
+        let mut below = u32::from(self.levels() - at.level);
+        // Members of a group are served by an agent at another node.
+        if self.mode_of(at) != Mode::Exclusive {
+            below += 1;
+        }
         self.config.inside_max + self.config.way_max * below
     }
 

@@ -255,6 +255,12 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     /// Tells the representing node that this run is still there.
     pub(super) fn keep_up(&mut self, at: At, out: &mut LevelEffects<L>) {
         let now = self.now.mono;
+        let span = self.wanted_span(at);
+        // A child that came since may want it for longer.
+        let longer = |up: &super::state::Up| up.mode.is_some() && span > up.span;
+        if self.agent(at).up.as_ref().is_some_and(longer) {
+            self.ask_up(at, out);
+        }
         let Some(up) = &mut self.agent(at).up else {
             return;
         };

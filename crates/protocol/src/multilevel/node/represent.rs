@@ -43,6 +43,10 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         }
         if agent.knows(cid) {
+            let mut all = agent.children.iter_mut().chain(&mut agent.fifo);
+            if let Some(child) = all.find(|child| child.cid == cid) {
+                child.span = child.span.max(span);
+            }
             self.repeat_consent(at, cid, out);
             return;
         }

@@ -201,6 +201,8 @@ pub(super) struct Up {
     pub(super) cid: Id,
     /// What it was asked for; none if it was not asked yet.
     pub(super) mode: Option<Mode>,
+    /// For how long it was asked.
+    pub(super) span: Duration,
     pub(super) line: Line,
 }
 

@@ -250,9 +250,25 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         };
         if inside {
             self.wish_extended(lock, cid, until, out);
+        } else if !leases && now + self.config.inside_max > until {
+            // It came too late to be of use: another is asked for.
+            self.wish_again(lock, cid, from, out);
         } else if !leases || now + need <= until {
             self.wish_granted(lock, cid, block, until, out);
         }
+    }
+
+    /// Gives a consent back and asks anew.
+    fn wish_again(&mut self, lock: u32, old: Id, from: NodeId, out: &mut LevelEffects<L>) {
+        let level = self.levels();
+        let cid = self.fresh_id();
+        if let Some(wish) = self.wish(lock, old) {
+            wish.cid = cid;
+            wish.line = Line::default();
+        }
+        let used = Token(0);
+        self.send(lock, level + 1, from, Word::Done { cid: old, used }, out);
+        self.wish_asks(lock, cid, out);
     }
 
     /// A wish's time has run out.
