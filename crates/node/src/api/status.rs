@@ -95,14 +95,17 @@ pub(crate) struct ClusterSeat {
 impl From<LevelReport> for LevelsStatus {
     fn from(report: LevelReport) -> Self {
         let number = |node: NodeId| node.0 + 1;
-        let clusters = report.levels.into_iter().map(|(view, members)| ClusterSeat {
-            level: view.level,
-            members: members.into_iter().map(number).collect(),
-            permissions: view.permissions,
-            runs: view.runs,
-            consents: view.consents,
-            waiting: view.waiting,
-        });
+        let clusters = report
+            .levels
+            .into_iter()
+            .map(|(view, members)| ClusterSeat {
+                level: view.level,
+                members: members.into_iter().map(number).collect(),
+                permissions: view.permissions,
+                runs: view.runs,
+                consents: view.consents,
+                waiting: view.waiting,
+            });
         Self {
             clusters: clusters.collect(),
             held: report.held,

@@ -85,7 +85,9 @@ impl Loop {
         let id = levels.machine.id();
         let view = levels.machine.view().into_iter().map(|view| {
             let cluster = topology.cluster_of(id, view.level);
-            let members = cluster.iter().flat_map(|one| topology.clusters().members(*one));
+            let members = cluster
+                .iter()
+                .flat_map(|one| topology.clusters().members(*one));
             (view, members.map(NodeId::at).collect())
         });
         let [held, wanted] = self.node.consents();

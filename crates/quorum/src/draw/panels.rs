@@ -90,6 +90,8 @@ const HEAD: f64 = 30.0;
 const NAMES_MAX: usize = 48;
 /// Up to so many values stand along the axis themselves; more give way to round numbers.
 const VALUES_MAX: usize = 14;
+/// Numbers below the axis are at least this share of its width apart.
+const MARKS_APART: f64 = 0.03;
 /// Lines with more points than this have no marks.
 const MARKS_MAX: usize = 40;
 
@@ -277,6 +279,7 @@ impl Span {
             Axis::Log => (least.max(1e-9), least.max(1e-9) * 10.0),
             _ => (0.0, room),
         };
+        let few = values.len() <= VALUES_MAX;
         let marks = if room > 1.0 && axis == Axis::Log {
             let (low, high) = (from.log10().round() as i32, to.log10().round() as i32);
             let step = (high - low).unsigned_abs().div_ceil(7).max(1) as usize;
@@ -284,17 +287,25 @@ impl Span {
                 .step_by(step)
                 .map(|power| 10f64.powi(power))
                 .collect()
-        } else if room <= 1.0 && axis != Axis::FromZero && values.len() <= VALUES_MAX {
+        } else if room <= 1.0 && (axis == Axis::Log || few && axis != Axis::FromZero) {
             values
         } else {
             even_steps(from, to, if room > 1.0 { 5 } else { 10 })
         };
-        Self {
+        let mut span = Self {
             axis,
             from,
             to,
-            marks,
+            marks: Vec::new(),
+        };
+        for mark in marks {
+            // Numbers must not stand on each other.
+            let near = |last: &f64| (span.share(mark) - span.share(*last)).abs() < MARKS_APART;
+            if room > 1.0 || !span.marks.last().is_some_and(near) {
+                span.marks.push(mark);
+            }
         }
+        span
     }
 
     /// Where a value lies, from 0 to 1.
@@ -486,6 +497,8 @@ mod tests {
         assert_eq!(log.marks, [1.0, 2.0, 16.0, 1024.0]);
         assert!((log.share(32.0) - 0.5).abs() < 1e-12);
         assert!(!log.shows(0.0));
+        let crowded = Span::new(Axis::Log, vec![10.0, 10.1, 57.0, 100.0], 1.0);
+        assert_eq!(crowded.marks, [10.0, 57.0, 100.0]);
         let falling = Span::new(Axis::Falling, vec![0.75, 1.0], 1.0);
         assert_eq!((falling.share(1.0), falling.share(0.75)), (0.0, 1.0));
         let tens = Span::new(Axis::Log, vec![0.002, 0.9], 1.05);

@@ -141,7 +141,7 @@ pub(super) fn run(setting: &Setting) -> Result<Vec<(Point, Measured)>, Failure> 
             });
         }
     }
-    let entries = setting.either(20_000, 150);
+    let entries = setting.either(20_000, 300);
     let found = setting.each(
         "hierarchies",
         &points,
