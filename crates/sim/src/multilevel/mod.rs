@@ -1,7 +1,7 @@
 //! Worlds of hierarchies: thousands of nodes in clusters of clusters that ask for one lock.
 //!
 //! Two kinds of worlds share one driver. [`run`] measures what an entry costs in the set-up of
-//! the published simulation, or in one like it; `check` runs a small world in
+//! the published simulation, or in one like it; [`world::check`] runs a small world in
 //! which much goes wrong and tells what was broken. One unit of time is a nanosecond of the
 //! machines' clocks.
 //!
@@ -16,7 +16,7 @@
 //! let mut scenario = Scenario::new(Arc::new(topology), 1.0);
 //! scenario.entries = 100;
 //! let measured = run(&scenario, &mut |_| ());
-//! assert!(measured.predicted > 0.0);
+//! assert!((measured.messages_per_entry / measured.predicted - 1.0).abs() < 0.05);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -29,7 +29,9 @@ use crate::trace::Line;
 use crate::world::{Outcome, Tracer};
 
 /// So many events are a run that does not end, where a run must.
-const EVENTS_MAX: u64 = 20_000_000;
+const EVENTS_MAX: u64 = 3_000_000;
+/// So many events that wait at once are a storm of messages.
+const PENDING_MAX: usize = 300_000;
 /// The one lock of the world.
 pub(super) const LOCK: u32 = 0;
 /// So often progress is told, in entries.
@@ -324,7 +326,8 @@ impl<'a> World<'a> {
             if at.0 > self.options.limit {
                 break;
             }
-            if !open && self.queue.taken() > EVENTS_MAX {
+            let wild = self.queue.taken() > EVENTS_MAX || self.queue.len() > PENDING_MAX;
+            if !open && wild {
                 self.breaks("endless", || "the run does not come to rest".to_owned());
             }
             self.happen(event);

@@ -319,6 +319,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         }
         asked.answer = Answer::Given(grant);
+        asked.renewing = false;
         asked.block = block;
         // A renewal of an earlier grant is not answered any more.
         asked.renewing = false;
@@ -399,15 +400,29 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let now = self.now.mono;
         let span = self.wanted_span(at);
         let agent = self.agent(at);
-        let mode = agent.mode.clone().unwrap_or(Mode::Exclusive);
         let Some(up) = &mut agent.up else {
             return;
         };
+        let mode = up.mode.clone().or_else(|| agent.mode.clone());
+        let mode = mode.unwrap_or(Mode::Exclusive);
         up.line.asked(now);
         up.mode = Some(mode.clone());
         up.span = span;
         let (node, cid) = (up.node, up.cid);
         self.send(at.lock, at.level, node, Word::Ask { cid, mode, span }, out);
+    }
+
+    /// Asks for a longer lease, if whoever is served now needs one.
+    pub(super) fn ask_longer(&mut self, at: At, out: &mut LevelEffects<L>) {
+        if !self.leases() {
+            return;
+        }
+        let span = self.wanted_span(at);
+        let agent = self.agent(at);
+        let asked = !matches!(agent.stage, Stage::Idle | Stage::Asking);
+        if asked && agent.up.as_ref().is_some_and(|up| up.span < span) {
+            self.ask_up(at, out);
+        }
     }
 
     /// Ends a run: everything that it holds or waits for is given back. Whoever waits is next.

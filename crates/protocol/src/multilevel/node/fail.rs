@@ -139,9 +139,20 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let renews = at.level == 0 && self.leases();
         let down = self.sight.is_down(gone.node);
         let agent = self.agent(at);
-        let Some(asked) = agent.asked.iter().find(|asked| asked.node == gone.node) else {
+        let stage = agent.stage;
+        let asked = agent.asked.iter_mut().find(|asked| asked.node == gone.node);
+        let Some(asked) = asked else {
             return;
         };
+        if stage == Stage::Asking && std::mem::take(&mut asked.renewing) {
+            // More tokens were asked for, and the answer will not come.
+            if down {
+                asked.answer = Answer::Open;
+            } else {
+                self.check(at, out);
+                return;
+            }
+        }
         let given = matches!(asked.answer, Answer::Given(_));
         let rid = asked.rid;
         match agent.stage {

@@ -63,12 +63,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     /// Serves a child at once if nobody else is served, or if it may join; else it waits.
     pub(super) fn welcome(&mut self, at: At, child: Child, out: &mut LevelEffects<L>) {
         let at_once = self.breaks(LevelPlant::ConsentAtOnce);
-        if self.joins(at, &child.mode) {
+        if self.joins(at, &child) {
             let agent = self.agent(at);
             agent.children.push(child);
             if agent.stage == Stage::Busy {
                 agent.passes += 1;
                 self.give(at, out);
+            } else {
+                self.ask_longer(at, out);
             }
             return;
         }
@@ -101,16 +103,20 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     /// Asks again if consent was asked for another group than it is needed for.
     fn ask_for_mode(&mut self, at: At, out: &mut LevelEffects<L>) {
         let mode = self.agent(at).mode.clone().unwrap_or(Mode::Exclusive);
-        if !self.mode_fits(at, &mode) {
+        if self.mode_fits(at, &mode) {
+            self.ask_longer(at, out);
+        } else {
             self.pick_up(at, out);
         }
     }
 
     /// Whether a child may be served together with those that are served.
-    fn joins(&mut self, at: At, mode: &Mode) -> bool {
+    fn joins(&mut self, at: At, child: &Child) -> bool {
         let any = self.breaks(LevelPlant::AnyGroup);
         let bound = self.passes_max(at).saturating_mul(4);
-        let fits = self.lease_fits(at);
+        let longer = self.leases() && child.span > self.wanted_span(at);
+        let fits = self.lease_fits(at) && !longer;
+        let mode = &child.mode;
         let agent = self.agent(at);
         let Some(first) = agent.children.first() else {
             return false;
@@ -175,7 +181,12 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let bound = self.passes_max(at);
         let fits = self.lease_fits(at);
         let orphan_passes = self.breaks(LevelPlant::OrphanPasses);
+        let stale = self.now.mono + self.config.lease;
         let agent = self.agent(at);
+        if orphan_passes && agent.orphan {
+            // The published text knows no end of a consent.
+            agent.deadline = stale;
+        }
         if agent.stage != Stage::Busy {
             if let Some(next) = agent.fifo.pop_front() {
                 agent.mode = Some(next.mode.clone());
