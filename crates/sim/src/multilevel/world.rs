@@ -455,9 +455,9 @@ impl<'a> World<'a> {
     }
 
     /// What a machine says to its caller.
-    pub(super) fn heard(&mut self, node: u32, event: LevelEvent<u32>) {
+    pub(super) fn heard(&mut self, node: u32, event: &LevelEvent<u32>) {
         self.tell_trace(Some(node), || format!("says {event:?}"));
-        match event {
+        match *event {
             LevelEvent::Granted {
                 wish, block, until, ..
             } => self.granted(node, wish, block, until),
