@@ -94,6 +94,65 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     assert_eq!(setting(&flagged, "id"), ("2", "CONCLAVE_ID"));
 }
 
+/// Four nodes in two regions, one of them with two racks.
+const PLACES: [&str; 4] = ["eu/r1", "eu/r1", "eu/r2", "us/r1"];
+
+fn placed(places: &[&str]) -> String {
+    let mut text = "name = \"wide\"\nepoch = 1\ntopology = \"multilevel\"\n".to_owned();
+    for (place, id) in places.iter().zip(1..) {
+        text += &format!(
+            "[[nodes]]\nid = {id}\npeer = \"127.0.0.1:700{id}\"\n\
+             api = \"http://127.0.0.1:800{id}\"\nplace = \"{place}\"\n"
+        );
+    }
+    text
+}
+
+#[test]
+fn the_clusters_of_a_hierarchy_are_told() {
+    let here = directory();
+    put(here.path(), "cluster.toml", &placed(&PLACES));
+    let check = ["check-config", "cluster.toml", "--json"];
+    let told = told(here.path(), &[], &check);
+    let quorum = told["cluster"]["facts"]["quorum"].as_str();
+    assert_eq!(quorum, Some("multilevel(tree, sizes=[[2,1],[1]])"));
+    let clusters = told["hierarchy"]["clusters"].as_array().expect("clusters");
+    let named = |place: &str, members: &[u64]| {
+        let found = clusters.iter().find(|cluster| cluster["place"] == place);
+        let found = found.unwrap_or_else(|| panic!("no cluster {place}"));
+        assert_eq!(found["members"], serde_json::json!(members), "{place}");
+    };
+    named("eu", &[1, 3]);
+    named("eu/r1", &[1, 2]);
+    named("us/r1", &[4]);
+    assert_eq!(
+        clusters[0]["members"],
+        serde_json::json!([1, 4]),
+        "the root"
+    );
+    let run = conclave(here.path(), &["check-config", "cluster.toml"]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(
+        run.out.contains("root") && run.out.contains("eu/r1"),
+        "{}",
+        run.out
+    );
+    put(
+        here.path(),
+        "cluster.toml",
+        &placed(&["eu/r1", "us/r1", "eu/r1", "us/r2"]),
+    );
+    let run = conclave(here.path(), &["check-config", "cluster.toml"]);
+    assert_eq!(run.code, Some(2));
+    let lines: Vec<&str> = run.err.lines().collect();
+    assert_eq!(lines.len(), 1, "{}", run.err);
+    assert!(
+        lines[0].contains("node 3 is in 'eu' again after nodes elsewhere"),
+        "{}",
+        run.err
+    );
+}
+
 #[test]
 fn the_cluster_and_its_quorums_are_told() {
     let here = directory();

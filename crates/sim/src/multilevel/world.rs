@@ -29,7 +29,7 @@ use crate::trace::Line;
 use crate::world::{Outcome, Tracer};
 
 /// So many events are a run that does not end, where a run must.
-const EVENTS_MAX: u64 = 3_000_000;
+const EVENTS_MAX: u64 = 20_000_000;
 /// So many events that wait at once are a storm of messages.
 const PENDING_MAX: usize = 300_000;
 /// The one lock of the world.

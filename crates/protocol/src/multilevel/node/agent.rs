@@ -220,7 +220,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         if at.level > 0 {
             return (Token(0), Duration::ZERO);
         }
-        (self.lock(at.lock).seen, self.wanted_span(at))
+        let alone = self.mode_of(at) == Mode::Exclusive;
+        let span = if alone && self.levels() == 0 && !self.leases() {
+            // Whoever asks is the one who will be inside.
+            Duration::ZERO
+        } else {
+            self.wanted_span(at)
+        };
+        (self.lock(at.lock).seen, span)
     }
 
     /// For how long a consent shall hold.
@@ -319,6 +326,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         }
         asked.answer = Answer::Given(grant);
+        asked.renewing = false;
         asked.block = block;
         // A renewal of an earlier grant is not answered any more.
         asked.renewing = false;
@@ -399,15 +407,29 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let now = self.now.mono;
         let span = self.wanted_span(at);
         let agent = self.agent(at);
-        let mode = agent.mode.clone().unwrap_or(Mode::Exclusive);
         let Some(up) = &mut agent.up else {
             return;
         };
+        let mode = up.mode.clone().or_else(|| agent.mode.clone());
+        let mode = mode.unwrap_or(Mode::Exclusive);
         up.line.asked(now);
         up.mode = Some(mode.clone());
         up.span = span;
         let (node, cid) = (up.node, up.cid);
         self.send(at.lock, at.level, node, Word::Ask { cid, mode, span }, out);
+    }
+
+    /// Asks for a longer lease, if whoever is served now needs one.
+    pub(super) fn ask_longer(&mut self, at: At, out: &mut LevelEffects<L>) {
+        if !self.leases() {
+            return;
+        }
+        let span = self.wanted_span(at);
+        let agent = self.agent(at);
+        let asked = !matches!(agent.stage, Stage::Idle | Stage::Asking);
+        if asked && agent.up.as_ref().is_some_and(|up| up.span < span) {
+            self.ask_up(at, out);
+        }
     }
 
     /// Ends a run: everything that it holds or waits for is given back. Whoever waits is next.

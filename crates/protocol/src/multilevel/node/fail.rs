@@ -3,6 +3,7 @@
 use super::state::{Answer, At, Child, Stage};
 use super::{Due, LevelNode};
 use crate::id::{Incarnation, NodeId, Token};
+use crate::lock::Mode;
 use crate::multilevel::api::LevelEffects;
 use crate::multilevel::message::{GrantId, Id, LockKey, Place, UNKNOWN, Word};
 use crate::multilevel::plant::LevelPlant;
@@ -119,7 +120,9 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             .cloned()
             .collect();
         for child in lost {
-            let below = leases || at.level + 1 < levels;
+            // Members of a group are inside at other nodes than the agent that serves them.
+            let group = child.mode != Mode::Exclusive;
+            let below = leases || at.level + u8::from(!group) < levels;
             if child.given.is_none() {
                 self.child_done(at, child.cid, Token(0), out);
             } else if !below || no_wait {
@@ -139,9 +142,20 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         let renews = at.level == 0 && self.leases();
         let down = self.sight.is_down(gone.node);
         let agent = self.agent(at);
-        let Some(asked) = agent.asked.iter().find(|asked| asked.node == gone.node) else {
+        let stage = agent.stage;
+        let asked = agent.asked.iter_mut().find(|asked| asked.node == gone.node);
+        let Some(asked) = asked else {
             return;
         };
+        if stage == Stage::Asking && std::mem::take(&mut asked.renewing) {
+            // More tokens were asked for, and the answer will not come.
+            if down {
+                asked.answer = Answer::Open;
+            } else {
+                self.check(at, out);
+                return;
+            }
+        }
         let given = matches!(asked.answer, Answer::Given(_));
         let rid = asked.rid;
         match agent.stage {

@@ -283,6 +283,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             seen: self.default_floor,
             levels: levels.collect(),
             wishes: Vec::new(),
+            upkeep: false,
         });
         self.by_key.insert(key.clone(), place);
         Some(place)

@@ -63,12 +63,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     /// Serves a child at once if nobody else is served, or if it may join; else it waits.
     pub(super) fn welcome(&mut self, at: At, child: Child, out: &mut LevelEffects<L>) {
         let at_once = self.breaks(LevelPlant::ConsentAtOnce);
-        if self.joins(at, &child.mode) {
+        if self.joins(at, &child) {
             let agent = self.agent(at);
             agent.children.push(child);
             if agent.stage == Stage::Busy {
                 agent.passes += 1;
                 self.give(at, out);
+            } else {
+                self.ask_longer(at, out);
             }
             return;
         }
@@ -91,26 +93,36 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     }
 
     /// Whether the consent that was asked for may be given to whoever is served now. Consent for
-    /// a group is shared with others of the group; consent for one alone is good for anybody.
+    /// a group is shared with others of the group. Consent for one alone is good for anybody if
+    /// it is a lease; else it is believed to end with whom it was given to, and others of a group
+    /// are inside at other nodes.
     pub(super) fn mode_fits(&mut self, at: At, mode: &Mode) -> bool {
-        let up = self.agent(at).up.as_ref();
-        let held = up.and_then(|up| up.mode.as_ref());
-        held.is_none_or(|held| *held == Mode::Exclusive || held == mode)
+        let leases = self.leases();
+        let agent = self.agent(at);
+        if *mode != Mode::Exclusive && at.level == 0 && !leases {
+            return agent.asked.iter().all(|asked| !asked.span.is_zero());
+        }
+        let held = agent.up.as_ref().and_then(|up| up.mode.as_ref());
+        held.is_none_or(|held| leases && *held == Mode::Exclusive || held == mode)
     }
 
     /// Asks again if consent was asked for another group than it is needed for.
     fn ask_for_mode(&mut self, at: At, out: &mut LevelEffects<L>) {
         let mode = self.agent(at).mode.clone().unwrap_or(Mode::Exclusive);
-        if !self.mode_fits(at, &mode) {
+        if self.mode_fits(at, &mode) {
+            self.ask_longer(at, out);
+        } else {
             self.pick_up(at, out);
         }
     }
 
     /// Whether a child may be served together with those that are served.
-    fn joins(&mut self, at: At, mode: &Mode) -> bool {
+    fn joins(&mut self, at: At, child: &Child) -> bool {
         let any = self.breaks(LevelPlant::AnyGroup);
         let bound = self.passes_max(at).saturating_mul(4);
-        let fits = self.lease_fits(at);
+        let longer = self.leases() && child.span > self.wanted_span(at);
+        let fits = self.lease_fits(at) && !longer;
+        let mode = &child.mode;
         let agent = self.agent(at);
         let Some(first) = agent.children.first() else {
             return false;
@@ -192,8 +204,11 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             } else {
                 agent.mode = Some(agent.pre.remove(0).1);
             }
+            let mode = self.mode_of(at);
             if self.agent(at).stage == Stage::Rising {
                 self.ask_for_mode(at, out);
+            } else if at.level == 0 && !self.mode_fits(at, &mode) {
+                self.end_run(at, out);
             }
             return;
         }
@@ -214,6 +229,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             agent.children.push(next);
             self.join_waiting(at);
             self.give(at, out);
+            self.ask_longer(at, out);
         } else if may && !self.agent(at).pre.is_empty() && self.lingers(at) {
             let agent = self.agent(at);
             agent.passes += 1;

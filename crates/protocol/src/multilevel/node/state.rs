@@ -30,6 +30,8 @@ pub(super) struct Lock<L> {
     pub(super) levels: Vec<Level>,
     /// What this node itself wants.
     pub(super) wishes: Vec<Wish>,
+    /// Whether the regular timer of wishes is armed.
+    pub(super) upkeep: bool,
 }
 
 impl<L> Lock<L> {

@@ -102,7 +102,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     }
 
     fn arm_wishes(&mut self, lock: u32) {
-        if !self.leases() {
+        if !self.leases() || std::mem::replace(&mut self.lock(lock).upkeep, true) {
             return;
         }
         let spans = self.lock(lock).wishes.iter().map(|wish| wish.span);
@@ -114,6 +114,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
 
     pub(super) fn wish_upkeep(&mut self, lock: u32, out: &mut LevelEffects<L>) {
         let own = self.id;
+        self.lock(lock).upkeep = false;
         let wishes = self.lock(lock).wishes.iter();
         let away = wishes.filter(|wish| wish.at.is_some_and(|at| at != own));
         let away: Vec<Id> = away.map(|wish| wish.cid).collect();
@@ -238,6 +239,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         };
         let inside = wish.inside.is_some();
+        if !inside && block.is_empty() {
+            // Others of the group were lost meanwhile, and no token is left.
+            self.wish_again(lock, cid, from, out);
+            return;
+        }
+        let Some(wish) = self.wish(lock, cid) else {
+            return;
+        };
         let need = wish.span.max(least) / 2;
         let until = match until {
             Until::At(until) => until,
