@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")"
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- frame greeting record handle cluster keeper
+[ $# -gt 0 ] || set -- frame greeting record handle cluster keeper levels
 
 host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 # What cargo-fuzz asks the compiler for, without the address sanitizer: the code has no unsafe.

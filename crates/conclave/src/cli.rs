@@ -340,6 +340,15 @@ pub(crate) fn run() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Whether a command line can be given, for tests of what our pages say; else what is wrong.
+#[cfg(test)]
+pub(crate) fn parses(words: &[String]) -> Result<(), String> {
+    match Cli::try_parse_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

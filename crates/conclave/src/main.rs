@@ -7,6 +7,7 @@ mod certs;
 mod chaos;
 mod check;
 mod cli;
+mod figures;
 mod output;
 mod png;
 mod quorum;

@@ -570,14 +570,36 @@ fn a_bug_planted_in_leases_is_found_by_name() {
 }
 
 #[test]
-fn the_figure_of_backoff_is_written() {
+fn the_figures_of_backoff_are_written_with_a_page_whose_links_resolve() {
     let place = directory();
     let out = place.path().join("figures");
     let figures = ["sim", "figures", "backoff", "--quick", "--out"];
     let told = json(&[&figures[..], &[out.to_str().unwrap()]].concat(), 0);
-    let bursts = told["bursts"].as_array().unwrap();
-    assert!(bursts.iter().any(|burst| burst["clients"] == 64));
-    for name in ["backoff.csv", "backoff.svg", "backoff.png", "load.csv"] {
-        assert!(out.join(name).metadata().unwrap().len() > 500, "{name}");
+    let made = told["figures"].as_array().unwrap();
+    assert_eq!(made.len(), 2);
+    for figure in made {
+        let id = figure["id"].as_str().unwrap();
+        for kind in ["csv", "svg", "png"] {
+            let file = out.join(format!("{id}.{kind}"));
+            assert!(file.metadata().unwrap().len() > 500, "{}", file.display());
+        }
+        let verdict = figure["verdict"].as_str().unwrap();
+        assert!(["held", "in-part", "not-held", "ours"].contains(&verdict));
+    }
+    let csv = std::fs::read_to_string(out.join("backoff.csv")).unwrap();
+    assert!(csv.starts_with("backoff,clients,runs,mean_over_span_clients,"));
+    for page in ["index.html", "errata.html"] {
+        let page = std::fs::read_to_string(out.join(page)).unwrap();
+        for link in page.split("href=\"").skip(1) {
+            let link = link.split('"').next().unwrap();
+            match link.strip_prefix('#') {
+                Some(name) => assert!(page.contains(&format!("id=\"{name}\"")), "{link}"),
+                None => assert!(out.join(link).exists(), "{link}"),
+            }
+        }
+        assert!(
+            !page.contains("http:") || page.contains("www.w3.org"),
+            "no network"
+        );
     }
 }

@@ -86,7 +86,10 @@ fn a_seed_gives_the_same_trace_to_the_byte() {
         let options = swarm(seed, 0..=3, false, None);
         let trace = || {
             let mut text = String::new();
-            let mut tracer = |line: &Line| text.push_str(&format!("{line}\n"));
+            let mut tracer = |line: &Line| {
+                text.push_str(&line.to_string());
+                text.push('\n');
+            };
             world::check(&options, Some(&mut tracer)).expect("a world");
             text
         };

@@ -222,7 +222,7 @@ pub(crate) fn split(bytes: &[u8], most: usize) -> Result<Option<(&[u8], usize)>,
         return Err(WireError::TooLong { bytes: length });
     }
     if length > most {
-        return Err(Bad("a greeting is too long").into());
+        return Err(Bad("a frame is too long for its kind").into());
     }
     Ok(rest.get(..length).map(|body| (body, HEAD + length)))
 }

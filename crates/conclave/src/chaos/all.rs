@@ -69,6 +69,10 @@ fn setups() -> Vec<Setup> {
         setup("billiard(12)", system("billiard(12)")),
         setup("tree(7)", system("tree(7)")),
         setup(
+            "clusters of clusters, 9 nodes",
+            system("multilevel(tree, 9, levels=1)"),
+        ),
+        setup(
             "surficial(groups=2, n=4), groups red and blue",
             Shape {
                 groups: vec!["red".to_owned(), "blue".to_owned()],

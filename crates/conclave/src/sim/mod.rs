@@ -12,11 +12,11 @@ use conclave_sim::{Options, Outcome};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
+use crate::figures::Figures;
 
 mod bench;
 mod demo;
 mod faulty;
-mod figures;
 mod fuzz;
 mod lease;
 mod multilevel;
@@ -64,9 +64,15 @@ pub(crate) enum Command {
     /// Put small clusters through faults and tell what held; exit 1 if a property breaks
     #[command(after_help = "Example:\n  conclave sim demo --worlds 300")]
     Demo(demo::Demo),
-    /// Simulate what a figure needs, and write it as CSV and as a picture
-    #[command(after_help = "Example:\n  conclave sim figures backoff --out figures --quick")]
-    Figures(figures::Figures),
+    /// Make the figures and tables of the papers, with a page that says which claims held
+    #[command(
+        after_help = "Examples:\n  conclave sim figures all --out figures --quick\n  \
+        conclave sim figures multilevel --out figures --seed 7\n  \
+        conclave sim figures backoff --out figures --json\n\n\
+        Each figure is a CSV file and a picture as SVG and PNG; index.html shows them all, with\n\
+        what the paper claims and what was found, and errata.html what is wrong in the papers."
+    )]
+    Figures(Figures),
     /// Measure what an operation on an object costs, by our rules and by those first published
     #[command(after_help = "Example:\n  conclave sim objects --clients 1,8,64 --runs 20")]
     Objects(object::Costs),

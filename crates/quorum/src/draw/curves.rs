@@ -323,7 +323,7 @@ impl CurvePoint {
 }
 
 /// A mark of the series at this place: shapes and colours repeat after different counts.
-fn marker(svg: &mut Svg, place: usize, at: Point, colour: &str) {
+pub(super) fn marker(svg: &mut Svg, place: usize, at: Point, colour: &str) {
     let attributes = format!(r##"fill="{colour}" stroke="#ffffff" stroke-width="0.8""##);
     let r = 4.0;
     match place % 4 {

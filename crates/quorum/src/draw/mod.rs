@@ -31,7 +31,7 @@ use crate::NodeSet;
 use crate::build::{Built, Shape};
 
 pub use curves::{CurveOptions, CurvePoint, Scale, Series, curves};
-pub use panels::{Bar, Chart, Panel, Trace, panels};
+pub use panels::{Axis, Bar, Chart, Panel, Trace, panels};
 
 use scene::Scene;
 

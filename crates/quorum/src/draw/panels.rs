@@ -1,7 +1,7 @@
 //! Panels: several small charts one below the other, for the measurements of a run.
 
-use super::curves::{even_steps, number};
-use super::frame::{Entry, Sheet, compose};
+use super::curves::{even_steps, marker, number};
+use super::frame::{Entry, SAMPLE, Sheet, compose};
 use super::palette::{self, EDGE, FAINT, GREY, INK};
 use super::svg::{Point, Svg, fit};
 
@@ -25,6 +25,15 @@ pub enum Chart {
     Steps(Vec<Trace>),
     /// Lines from point to point.
     Lines(Vec<Trace>),
+    /// Lines from point to point with a mark at each point, on axes of one's choice.
+    Curves {
+        /// The lines.
+        traces: Vec<Trace>,
+        /// How values are laid out to the right.
+        x: Axis,
+        /// How values are laid out upwards.
+        y: Axis,
+    },
     /// A bar for every item.
     Bars {
         /// The bars.
@@ -32,6 +41,21 @@ pub enum Chart {
         /// A line to compare them with, by its name.
         line: Option<(String, Vec<f64>)>,
     },
+}
+
+/// How an axis is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Axis {
+    /// From 0 to the largest value.
+    #[default]
+    FromZero,
+    /// From the smallest value to the largest.
+    Fit,
+    /// From the largest value to the smallest.
+    Falling,
+    /// From the smallest value to the largest, each factor as wide as the same factor elsewhere;
+    /// the numbers along it are the values themselves. What is not positive is left out.
+    Log,
 }
 
 /// A line of a chart: its name in the legend, and its points by ascending x. Points that are no
@@ -54,25 +78,36 @@ pub struct Bar {
 }
 
 const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 190.0;
+/// The height of a chart: of one alone, and of one among others.
+const ALONE: f64 = 340.0;
+const AMONG: f64 = 190.0;
 const LEFT: f64 = 76.0;
-/// From the top of one panel to the top of the next.
-const STRIDE: f64 = 290.0;
+/// Below a chart, down to the top of the next.
+const FOOT: f64 = 70.0;
 /// Room for a panel's title.
 const HEAD: f64 = 30.0;
 /// Bars with more neighbours than this have no names.
 const NAMES_MAX: usize = 48;
+/// Up to so many values stand along the axis themselves; more give way to round numbers.
+const VALUES_MAX: usize = 14;
+/// Numbers below the axis are at least this share of its width apart.
+const MARKS_APART: f64 = 0.03;
+/// Lines with more points than this have no marks.
+const MARKS_MAX: usize = 40;
 
 /// Draws charts one below the other.
 pub fn panels(title: &str, lines: &[String], panels: &[Panel]) -> String {
+    let height = if panels.len() == 1 { ALONE } else { AMONG };
+    let stride = HEAD + height + FOOT;
     let mut sheet = Sheet {
-        size: (LEFT + WIDTH + 24.0, STRIDE * panels.len() as f64 - 16.0),
+        size: (LEFT + WIDTH + 24.0, stride * panels.len() as f64 - 16.0),
         ..Sheet::default()
     };
+    let names = names(panels);
     for (place, panel) in panels.iter().enumerate() {
         let mut body = Svg::new();
-        panel.draw(&mut body);
-        sheet.body.put((0.0, STRIDE * place as f64), &body);
+        panel.draw(&mut body, &names, height);
+        sheet.body.put((0.0, stride * place as f64), &body);
     }
     sheet.legend = legend(panels);
     compose(title, lines, &sheet, |_, _| 0.0)
@@ -82,11 +117,9 @@ pub fn panels(title: &str, lines: &[String], panels: &[Panel]) -> String {
 fn names(panels: &[Panel]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for panel in panels {
-        if let Chart::Steps(traces) | Chart::Lines(traces) = &panel.chart {
-            for trace in traces {
-                if !names.contains(&trace.name.as_str()) {
-                    names.push(&trace.name);
-                }
+        for trace in panel.traces() {
+            if !names.contains(&trace.name.as_str()) {
+                names.push(&trace.name);
             }
         }
     }
@@ -94,7 +127,24 @@ fn names(panels: &[Panel]) -> Vec<&str> {
 }
 
 fn legend(panels: &[Panel]) -> Vec<Entry> {
-    let entry = |(place, name): (usize, &&str)| Entry::line(&stroke(place), *name);
+    let marked = panels
+        .iter()
+        .any(|panel| matches!(panel.chart, Chart::Curves { .. }));
+    let entry = |(place, name): (usize, &&str)| {
+        if !marked {
+            return Entry::line(&stroke(place), *name);
+        }
+        let mut sample = Svg::new();
+        let (w, h) = SAMPLE;
+        sample.line((0.0, h / 2.0), (w, h / 2.0), &stroke(place));
+        marker(
+            &mut sample,
+            place,
+            (w / 2.0, h / 2.0),
+            palette::series(place),
+        );
+        Entry::new(sample, *name)
+    };
     let mut entries: Vec<Entry> = names(panels).iter().enumerate().map(entry).collect();
     for panel in panels {
         if let Chart::Bars {
@@ -131,95 +181,188 @@ fn usable(point: &(f64, f64)) -> bool {
 }
 
 impl Panel {
-    fn draw(&self, svg: &mut Svg) {
-        let bold = format!(r#"class="panel" font-weight="bold" fill="{INK}""#);
-        svg.text((LEFT, 8.0), 14.0, &bold, &fit(&self.title, WIDTH, 14.0));
-        let (from, to, top) = self.range();
-        let axes = Axes { from, to, top };
-        axes.draw(svg, self);
+    /// The lines of the chart, if it has lines.
+    fn traces(&self) -> &[Trace] {
         match &self.chart {
-            Chart::Steps(traces) => {
-                for (place, trace) in traces.iter().enumerate() {
-                    svg.polyline(&axes.steps(trace), &stroke(place));
-                }
-            }
-            Chart::Lines(traces) => {
-                for (place, trace) in traces.iter().enumerate() {
-                    let points = trace.points.iter().filter(|point| usable(point));
-                    let points: Vec<Point> = points.map(|(x, y)| axes.at(*x, *y)).collect();
-                    svg.polyline(&points, &stroke(place));
-                }
-            }
-            Chart::Bars { bars, line } => axes.bars(svg, bars, line.as_ref()),
+            Chart::Steps(traces) | Chart::Lines(traces) | Chart::Curves { traces, .. } => traces,
+            Chart::Bars { .. } => &[],
         }
     }
 
-    /// The ends of the axis across, and the top of the axis upwards.
-    fn range(&self) -> (f64, f64, f64) {
-        let mut to: f64 = 0.0;
-        let mut top: f64 = 0.0;
-        match &self.chart {
-            Chart::Steps(traces) | Chart::Lines(traces) => {
-                let points = traces.iter().flat_map(|trace| &trace.points);
-                for (x, y) in points.filter(|point| usable(point)) {
-                    to = to.max(*x);
-                    top = top.max(*y);
+    fn draw(&self, svg: &mut Svg, names: &[&str], height: f64) {
+        let bold = format!(r#"class="panel" font-weight="bold" fill="{INK}""#);
+        svg.text((LEFT, 8.0), 14.0, &bold, &fit(&self.title, WIDTH, 14.0));
+        let axes = self.axes(height);
+        axes.draw(svg, self);
+        for trace in self.traces() {
+            let place = names.iter().position(|name| *name == trace.name);
+            let place = place.unwrap_or(0);
+            if let Chart::Steps(_) = &self.chart {
+                svg.polyline(&axes.steps(trace), &stroke(place));
+                continue;
+            }
+            let points = trace.points.iter().filter(|point| axes.shows(point));
+            let points: Vec<Point> = points.map(|(x, y)| axes.at(*x, *y)).collect();
+            svg.polyline(&points, &stroke(place));
+            if let Chart::Curves { .. } = &self.chart
+                && points.len() <= MARKS_MAX
+            {
+                for at in points {
+                    marker(svg, place, at, palette::series(place));
                 }
             }
-            Chart::Bars { bars, line } => {
-                to = bars.len() as f64;
-                let line = line.iter().flat_map(|(_, values)| values.iter().copied());
-                let values = bars.iter().map(|bar| bar.value).chain(line);
-                top = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+        }
+        if let Chart::Bars { bars, line } = &self.chart {
+            axes.bars(svg, bars, line.as_ref());
+        }
+    }
+
+    fn axes(&self, height: f64) -> Axes {
+        let traces = self.traces();
+        let points = traces.iter().flat_map(|trace| &trace.points);
+        let points: Vec<(f64, f64)> = points.copied().filter(usable).collect();
+        if let Chart::Curves { x, y, .. } = &self.chart {
+            let shown = |point: &&(f64, f64)| {
+                (*x != Axis::Log || point.0 > 0.0) && (*y != Axis::Log || point.1 > 0.0)
+            };
+            let shown = points.iter().filter(shown);
+            let (across, up): (Vec<f64>, Vec<f64>) = shown.copied().unzip();
+            return Axes {
+                x: Span::new(*x, across, 1.0),
+                y: Span::new(*y, up, 1.05),
+                height,
+            };
+        }
+        let (across, up, room) = if let Chart::Bars { bars, line } = &self.chart {
+            let line = line.iter().flat_map(|(_, values)| values.iter().copied());
+            let values = bars.iter().map(|bar| bar.value).chain(line);
+            // Numbers above bars need room.
+            (vec![bars.len() as f64], values.collect(), 1.15)
+        } else {
+            let (across, up) = points.into_iter().unzip();
+            (across, up, 1.05)
+        };
+        let mut x = Span::new(Axis::FromZero, across, 1.0);
+        let mut y = Span::new(Axis::FromZero, up, room);
+        (x.marks, y.marks) = (even_steps(0.0, x.to, 10), even_steps(0.0, y.to, 5));
+        Axes { x, y, height }
+    }
+}
+
+/// The values along one axis.
+struct Span {
+    axis: Axis,
+    from: f64,
+    to: f64,
+    /// Where numbers stand.
+    marks: Vec<f64>,
+}
+
+impl Span {
+    /// The span of these values; `room` stretches an axis that begins at 0.
+    fn new(axis: Axis, mut values: Vec<f64>, room: f64) -> Self {
+        values.retain(|value| value.is_finite());
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let least = values.first().copied().unwrap_or(0.0);
+        let most = values.last().copied().unwrap_or(0.0);
+        let (from, to) = match axis {
+            Axis::FromZero if most > 0.0 => (0.0, most * room),
+            Axis::Log if least > 0.0 && room > 1.0 && most > least => {
+                // A whole number of powers of ten looks best along the height.
+                (
+                    10f64.powf(least.log10().floor()),
+                    10f64.powf(most.log10().ceil()),
+                )
+            }
+            _ if least < most => (least, most),
+            Axis::Log => (least.max(1e-9), least.max(1e-9) * 10.0),
+            _ => (0.0, room),
+        };
+        let few = values.len() <= VALUES_MAX;
+        let marks = if room > 1.0 && axis == Axis::Log {
+            let (low, high) = (from.log10().round() as i32, to.log10().round() as i32);
+            let step = (high - low).unsigned_abs().div_ceil(7).max(1) as usize;
+            (low..=high)
+                .step_by(step)
+                .map(|power| 10f64.powi(power))
+                .collect()
+        } else if room <= 1.0 && (axis == Axis::Log || few && axis != Axis::FromZero) {
+            values
+        } else {
+            even_steps(from, to, if room > 1.0 { 5 } else { 10 })
+        };
+        let mut span = Self {
+            axis,
+            from,
+            to,
+            marks: Vec::new(),
+        };
+        for mark in marks {
+            // Numbers must not stand on each other.
+            let near = |last: &f64| (span.share(mark) - span.share(*last)).abs() < MARKS_APART;
+            if room > 1.0 || !span.marks.last().is_some_and(near) {
+                span.marks.push(mark);
             }
         }
-        let positive = |value: f64| if value > 0.0 { value } else { 1.0 };
-        // Numbers above bars need room.
-        let room = if matches!(self.chart, Chart::Bars { .. }) {
-            1.15
-        } else {
-            1.05
+        span
+    }
+
+    /// Where a value lies, from 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let share = match self.axis {
+            Axis::Log => (value / self.from).ln() / (self.to / self.from).ln(),
+            Axis::Falling => (self.to - value) / (self.to - self.from),
+            Axis::FromZero | Axis::Fit => (value - self.from) / (self.to - self.from),
         };
-        (0.0, positive(to), positive(top) * room)
+        share.clamp(0.0, 1.0)
+    }
+
+    fn shows(&self, value: f64) -> bool {
+        value.is_finite() && (self.axis != Axis::Log || value > 0.0)
     }
 }
 
 /// The axes of one panel.
 struct Axes {
-    from: f64,
-    to: f64,
-    top: f64,
+    x: Span,
+    y: Span,
+    height: f64,
 }
 
 impl Axes {
     fn at(&self, x: f64, y: f64) -> Point {
-        let across = ((x - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
-        let up = (y / self.top).clamp(0.0, 1.0);
-        (LEFT + across * WIDTH, HEAD + HEIGHT * (1.0 - up))
+        let (across, up) = (self.x.share(x), self.y.share(y));
+        (LEFT + across * WIDTH, HEAD + self.height * (1.0 - up))
+    }
+
+    fn shows(&self, point: &(f64, f64)) -> bool {
+        self.x.shows(point.0) && self.y.shows(point.1)
     }
 
     fn draw(&self, svg: &mut Svg, panel: &Panel) {
         let grid = format!(r#"stroke="{FAINT}" stroke-width="0.7""#);
         let middle = format!(r#"text-anchor="middle" fill="{INK}""#);
         let end = format!(r#"text-anchor="end" fill="{INK}""#);
-        let bottom = HEAD + HEIGHT;
-        for value in even_steps(0.0, self.top, 5) {
-            let (left, y) = self.at(self.from, value);
+        let bottom = HEAD + self.height;
+        for value in &self.y.marks {
+            let (left, y) = self.at(self.x.from, *value);
+            let left = left.min(LEFT);
             svg.line((left, y), (left + WIDTH, y), &grid);
-            svg.text((left - 8.0, y), 12.0, &end, &number(value));
+            svg.text((left - 8.0, y), 12.0, &end, &number(*value));
         }
         if let Chart::Bars { bars, .. } = &panel.chart {
             self.names(svg, bars);
         } else {
-            for value in even_steps(self.from, self.to, 10) {
-                let (x, _) = self.at(value, 0.0);
+            for value in &self.x.marks {
+                let (x, _) = self.at(*value, self.y.from);
                 svg.line((x, HEAD), (x, bottom), &grid);
-                svg.text((x, bottom + 14.0), 12.0, &middle, &number(value));
+                svg.text((x, bottom + 14.0), 12.0, &middle, &number(*value));
             }
         }
         let frame = format!(r#"fill="none" stroke="{EDGE}""#);
-        let centre = (LEFT + WIDTH / 2.0, HEAD + HEIGHT / 2.0);
-        svg.rect(centre, (WIDTH, HEIGHT), 0.0, &frame);
+        let centre = (LEFT + WIDTH / 2.0, HEAD + self.height / 2.0);
+        svg.rect(centre, (WIDTH, self.height), 0.0, &frame);
         svg.text((centre.0, bottom + 34.0), 13.0, &middle, &panel.across);
         svg.text_upwards((14.0, centre.1), 13.0, &panel.up);
     }
@@ -228,7 +371,7 @@ impl Axes {
     fn names(&self, svg: &mut Svg, bars: &[Bar]) {
         let middle = format!(r#"text-anchor="middle" fill="{INK}""#);
         let room = WIDTH / bars.len().max(1) as f64;
-        let bottom = HEAD + HEIGHT + 14.0;
+        let bottom = HEAD + self.height + 14.0;
         if bars.len() <= NAMES_MAX {
             for (place, bar) in bars.iter().enumerate() {
                 let (x, _) = self.at(place as f64 + 0.5, 0.0);
@@ -236,7 +379,7 @@ impl Axes {
             }
             return;
         }
-        for value in even_steps(0.0, self.to, 10) {
+        for value in even_steps(0.0, self.x.to, 10) {
             let (x, _) = self.at(value, 0.0);
             svg.text((x, bottom), 12.0, &middle, &number(value));
         }
@@ -244,7 +387,7 @@ impl Axes {
 
     fn steps(&self, trace: &Trace) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
-        for (x, y) in trace.points.iter().filter(|point| usable(point)) {
+        for (x, y) in trace.points.iter().filter(|point| self.shows(point)) {
             let (x, y) = self.at(*x, *y);
             if let Some((_, before)) = points.last().copied() {
                 points.push((x, before));
@@ -265,7 +408,7 @@ impl Axes {
                 0.0
             };
             let (x, y) = self.at(place as f64 + 0.5, value);
-            let height = HEAD + HEIGHT - y;
+            let height = HEAD + self.height - y;
             let colour = palette::series(if few { place } else { 0 });
             let fill = format!(r#"class="bar" fill="{colour}" fill-opacity="0.75""#);
             let hover = format!("{}: {}", bar.name, number(value));
@@ -333,9 +476,9 @@ mod tests {
     #[test]
     fn steps_keep_a_value_until_the_next() {
         let axes = Axes {
-            from: 0.0,
-            to: 10.0,
-            top: 1.0,
+            x: Span::new(Axis::FromZero, vec![10.0], 1.0),
+            y: Span::new(Axis::FromZero, vec![1.0], 1.0),
+            height: AMONG,
         };
         let trace = Trace {
             name: String::new(),
@@ -345,6 +488,54 @@ mod tests {
         let corner = axes.at(5.0, 0.0);
         assert_eq!(points.len(), 5);
         assert_eq!(points[1], corner);
+    }
+
+    #[test]
+    fn axes_are_laid_out_as_asked() {
+        let values = || vec![1.0, 2.0, 16.0, 1024.0, f64::NAN];
+        let log = Span::new(Axis::Log, values(), 1.0);
+        assert_eq!(log.marks, [1.0, 2.0, 16.0, 1024.0]);
+        assert!((log.share(32.0) - 0.5).abs() < 1e-12);
+        assert!(!log.shows(0.0));
+        let crowded = Span::new(Axis::Log, vec![10.0, 10.1, 57.0, 100.0], 1.0);
+        assert_eq!(crowded.marks, [10.0, 57.0, 100.0]);
+        let falling = Span::new(Axis::Falling, vec![0.75, 1.0], 1.0);
+        assert_eq!((falling.share(1.0), falling.share(0.75)), (0.0, 1.0));
+        let tens = Span::new(Axis::Log, vec![0.002, 0.9], 1.05);
+        assert_eq!((tens.from, tens.to), (0.001, 1.0));
+        for axis in [Axis::FromZero, Axis::Fit, Axis::Falling, Axis::Log] {
+            for values in [vec![], vec![0.0], vec![3.0], vec![-1.0]] {
+                let span = Span::new(axis, values, 1.0);
+                assert!(span.share(1.0).is_finite(), "{axis:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_has_one_colour_in_all_panels() {
+        let trace = |name: &str| Trace {
+            name: name.to_owned(),
+            points: vec![(1.0, 1.0), (2.0, 2.0)],
+        };
+        let curves = |traces: Vec<Trace>| {
+            panel(Chart::Curves {
+                traces,
+                x: Axis::Log,
+                y: Axis::Fit,
+            })
+        };
+        let picture = panels(
+            "",
+            &[],
+            &[
+                curves(vec![trace("a"), trace("b")]),
+                curves(vec![trace("b")]),
+            ],
+        );
+        let second = format!(r#"stroke="{}""#, palette::series(1));
+        // Twice as a line and once in the legend.
+        assert_eq!(picture.matches(&second).count(), 3);
+        assert_eq!(picture.matches("class=\"trace\"").count(), 5);
     }
 
     #[test]

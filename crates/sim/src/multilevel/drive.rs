@@ -140,7 +140,7 @@ impl World<'_> {
             self.send(node, envelope.to.0, envelope.message);
         }
         for event in out.events.drain(..) {
-            self.heard(node, event);
+            self.heard(node, &event);
         }
     }
 

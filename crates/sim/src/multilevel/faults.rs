@@ -16,7 +16,7 @@ const QUICK: usize = 10;
 pub(super) struct Links {
     nodes: usize,
     /// By pair, the smaller node first; empty without leases.
-    links: Vec<Link>,
+    pairs: Vec<Link>,
     /// When the last message from one to another arrives; empty if no order is kept.
     last: Vec<u64>,
 }
@@ -42,7 +42,7 @@ impl Links {
         let ordered = options.jitter > 0 && options.fifo;
         Self {
             nodes,
-            links: vec![link; pairs],
+            pairs: vec![link; pairs],
             last: vec![0; if ordered { nodes * nodes } else { 0 }],
         }
     }
@@ -55,20 +55,20 @@ impl Links {
 
     /// The connection on which `from` sends to `to`; none if what it sends is lost.
     pub(super) fn epoch(&self, from: u32, to: u32) -> Option<u32> {
-        if self.links.is_empty() {
+        if self.pairs.is_empty() {
             return Some(0);
         }
         let (place, side) = self.place(from, to);
-        let link = &self.links[place];
+        let link = &self.pairs[place];
         (link.up && link.sides[side] == (link.epoch, true)).then_some(link.epoch)
     }
 
     /// Whether what was sent on a connection still arrives.
     pub(super) fn carries(&self, from: u32, to: u32, epoch: u32) -> bool {
-        if self.links.is_empty() {
+        if self.pairs.is_empty() {
             return true;
         }
-        let link = &self.links[self.place(from, to).0];
+        let link = &self.pairs[self.place(from, to).0];
         link.up && link.epoch == epoch
     }
 
@@ -359,7 +359,7 @@ impl World<'_> {
     /// Breaks a connection: what is under way is lost, and both sides notice in their own time.
     fn disconnect(&mut self, one: u32, other: u32) {
         let (place, side) = self.links.place(one, other);
-        let Some(link) = self.links.links.get_mut(place) else {
+        let Some(link) = self.links.pairs.get_mut(place) else {
             return;
         };
         if !self.nodes[one as usize].up {
@@ -384,7 +384,7 @@ impl World<'_> {
     pub(super) fn open(&mut self, one: u32, other: u32) {
         let (place, _) = self.links.place(one, other);
         let both = self.nodes[one as usize].up && self.nodes[other as usize].up;
-        let Some(link) = self.links.links.get_mut(place) else {
+        let Some(link) = self.links.pairs.get_mut(place) else {
             return;
         };
         if link.up || !both {
@@ -401,7 +401,7 @@ impl World<'_> {
 
     pub(super) fn closed(&mut self, at: u32, other: u32, epoch: u32) {
         let (place, side) = self.links.place(at, other);
-        let Some(link) = self.links.links.get_mut(place) else {
+        let Some(link) = self.links.pairs.get_mut(place) else {
             return;
         };
         let known = &mut link.sides[side];
@@ -415,7 +415,7 @@ impl World<'_> {
 
     pub(super) fn opened(&mut self, at: u32, other: u32, epoch: u32) {
         let (place, side) = self.links.place(at, other);
-        let Some(link) = self.links.links.get_mut(place) else {
+        let Some(link) = self.links.pairs.get_mut(place) else {
             return;
         };
         if !link.up || link.epoch != epoch || link.sides[side] == (epoch, true) {

@@ -9,7 +9,7 @@ use super::draws::{Normal, exponential};
 use super::scenario::{Measured, Scenario};
 use crate::engine::Queue;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// Somebody wants the lock.
     Wish,

@@ -29,7 +29,7 @@ use crate::trace::Line;
 use crate::world::{Outcome, Tracer};
 
 /// So many events are a run that does not end, where a run must.
-const EVENTS_MAX: u64 = 3_000_000;
+const EVENTS_MAX: u64 = 20_000_000;
 /// So many events that wait at once are a storm of messages.
 const PENDING_MAX: usize = 300_000;
 /// The one lock of the world.
@@ -455,9 +455,9 @@ impl<'a> World<'a> {
     }
 
     /// What a machine says to its caller.
-    pub(super) fn heard(&mut self, node: u32, event: LevelEvent<u32>) {
+    pub(super) fn heard(&mut self, node: u32, event: &LevelEvent<u32>) {
         self.tell_trace(Some(node), || format!("says {event:?}"));
-        match event {
+        match *event {
             LevelEvent::Granted {
                 wish, block, until, ..
             } => self.granted(node, wish, block, until),

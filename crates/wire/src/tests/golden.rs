@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use super::{keeper_samples, samples};
+use super::{keeper_samples, levels, samples};
 use crate::codec::{Decoder, Encoder};
 use crate::greeting::{decode_greeting, decode_reply, encode_greeting, encode_reply};
 use crate::handle::{self, Key};
 use crate::keeper::{
     decode_answer, decode_ask, decode_record, encode_answer, encode_ask, encode_record,
 };
+use crate::levels::{decode_level, encode_level};
 use crate::record;
 
 fn folder() -> PathBuf {
@@ -55,6 +56,14 @@ fn written() -> Vec<(&'static str, Vec<u8>)> {
         files.push((name, encode_record(&record)));
     }
     for (name, record) in samples::records() {
+        files.push((name, record::encode(&record)));
+    }
+    for (name, frame) in levels::frames() {
+        let mut out = Vec::new();
+        encode_level(&frame, &mut out);
+        files.push((name, out));
+    }
+    for (name, record) in levels::records() {
         files.push((name, record::encode(&record)));
     }
     let text = handle::seal(&key(), "alice", &samples::handle());
@@ -143,6 +152,14 @@ fn what_was_written_is_read() {
         assert_eq!(decode_record(&stored(name)), Ok(record), "{name}");
     }
     for (name, record) in samples::records() {
+        assert_eq!(record::decode(&stored(name)), Ok(record), "{name}");
+    }
+    for (name, frame) in levels::frames() {
+        let bytes = stored(name);
+        let got = decode_level(&bytes);
+        assert_eq!(got, Ok(Some((frame, bytes.len()))), "{name}");
+    }
+    for (name, record) in levels::records() {
         assert_eq!(record::decode(&stored(name)), Ok(record), "{name}");
     }
     let text = String::from_utf8(stored("handle")).unwrap();

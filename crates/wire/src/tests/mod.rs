@@ -5,6 +5,7 @@ mod golden;
 mod hostile;
 mod keeper;
 mod keeper_samples;
+mod levels;
 mod random;
 mod round_trips;
 mod samples;

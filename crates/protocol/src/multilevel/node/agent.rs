@@ -220,7 +220,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         if at.level > 0 {
             return (Token(0), Duration::ZERO);
         }
-        (self.lock(at.lock).seen, self.wanted_span(at))
+        let alone = self.mode_of(at) == Mode::Exclusive;
+        let span = if alone && self.levels() == 0 && !self.leases() {
+            // Whoever asks is the one who will be inside.
+            Duration::ZERO
+        } else {
+            self.wanted_span(at)
+        };
+        (self.lock(at.lock).seen, span)
     }
 
     /// For how long a consent shall hold.

@@ -226,12 +226,18 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             self.free(at, Token(0), out);
         } else if self.leases() {
             // Its lease ends by itself.
-        } else if self.levels() == 0 || self.breaks(LevelPlant::NoWaitAtRoot) {
+        } else if self.ends_with_requester(at) || self.breaks(LevelPlant::NoWaitAtRoot) {
             self.free_unknown(at, out);
         } else {
             let when = self.now.mono + self.config.lease;
             self.arm(when, at, Due::Holder(rid));
         }
+    }
+
+    /// Whether the holder itself is the only one inside: then nobody is once it is dead.
+    fn ends_with_requester(&mut self, at: At) -> bool {
+        let holder = self.arbiter(at).holder;
+        holder.is_some_and(|holder| holder.span.is_zero())
     }
 
     pub(super) fn holder_ends(&mut self, at: At, rid: Id, out: &mut LevelEffects<L>) {

@@ -3,6 +3,7 @@
 use super::state::{Answer, At, Child, Stage};
 use super::{Due, LevelNode};
 use crate::id::{Incarnation, NodeId, Token};
+use crate::lock::Mode;
 use crate::multilevel::api::LevelEffects;
 use crate::multilevel::message::{GrantId, Id, LockKey, Place, UNKNOWN, Word};
 use crate::multilevel::plant::LevelPlant;
@@ -119,7 +120,9 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             .cloned()
             .collect();
         for child in lost {
-            let below = leases || at.level + 1 < levels;
+            // Members of a group are inside at other nodes than the agent that serves them.
+            let group = child.mode != Mode::Exclusive;
+            let below = leases || at.level + u8::from(!group) < levels;
             if child.given.is_none() {
                 self.child_done(at, child.cid, Token(0), out);
             } else if !below || no_wait {

@@ -93,11 +93,17 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     }
 
     /// Whether the consent that was asked for may be given to whoever is served now. Consent for
-    /// a group is shared with others of the group; consent for one alone is good for anybody.
+    /// a group is shared with others of the group. Consent for one alone is good for anybody if
+    /// it is a lease; else it is believed to end with whom it was given to, and others of a group
+    /// are inside at other nodes.
     pub(super) fn mode_fits(&mut self, at: At, mode: &Mode) -> bool {
-        let up = self.agent(at).up.as_ref();
-        let held = up.and_then(|up| up.mode.as_ref());
-        held.is_none_or(|held| *held == Mode::Exclusive || held == mode)
+        let leases = self.leases();
+        let agent = self.agent(at);
+        if *mode != Mode::Exclusive && at.level == 0 && !leases {
+            return agent.asked.iter().all(|asked| !asked.span.is_zero());
+        }
+        let held = agent.up.as_ref().and_then(|up| up.mode.as_ref());
+        held.is_none_or(|held| leases && *held == Mode::Exclusive || held == mode)
     }
 
     /// Asks again if consent was asked for another group than it is needed for.
@@ -198,8 +204,11 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             } else {
                 agent.mode = Some(agent.pre.remove(0).1);
             }
+            let mode = self.mode_of(at);
             if self.agent(at).stage == Stage::Rising {
                 self.ask_for_mode(at, out);
+            } else if at.level == 0 && !self.mode_fits(at, &mode) {
+                self.end_run(at, out);
             }
             return;
         }
@@ -220,6 +229,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             agent.children.push(next);
             self.join_waiting(at);
             self.give(at, out);
+            self.ask_longer(at, out);
         } else if may && !self.agent(at).pre.is_empty() && self.lingers(at) {
             let agent = self.agent(at);
             agent.passes += 1;

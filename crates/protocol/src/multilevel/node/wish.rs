@@ -239,6 +239,14 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             return;
         };
         let inside = wish.inside.is_some();
+        if !inside && block.is_empty() {
+            // Others of the group were lost meanwhile, and no token is left.
+            self.wish_again(lock, cid, from, out);
+            return;
+        }
+        let Some(wish) = self.wish(lock, cid) else {
+            return;
+        };
         let need = wish.span.max(least) / 2;
         let until = match until {
             Until::At(until) => until,
