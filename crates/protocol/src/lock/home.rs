@@ -12,7 +12,7 @@ pub(super) struct AnyOne {
 }
 
 impl AnyOne {
-    fn of(&self, node: usize) -> NodeSet {
+    fn of(self, node: usize) -> NodeSet {
         NodeSet::of(self.nodes, [node])
     }
 }
