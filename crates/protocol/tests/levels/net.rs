@@ -91,8 +91,8 @@ pub(crate) fn published(text: &str, rules: LevelRules) -> LevelConfig {
 pub(crate) fn leased(text: &str, rules: LevelRules) -> LevelConfig {
     LevelConfig {
         trust: Trust::Leases,
-        lease: Duration::from_nanos(10_000),
-        lease_max: Duration::from_nanos(100_000),
+        lease: Duration::from_micros(10),
+        lease_max: Duration::from_micros(100),
         ..published(text, rules)
     }
 }
