@@ -184,7 +184,7 @@ impl Net {
             }
         }
         for event in out.events {
-            self.note(node, event);
+            self.note(node, &event);
         }
         let mut own = Vec::new();
         for envelope in out.send_now.into_iter().chain(out.send_durable) {
@@ -203,8 +203,8 @@ impl Net {
         own
     }
 
-    fn note(&mut self, node: usize, event: LevelEvent<u32>) {
-        match event {
+    fn note(&mut self, node: usize, event: &LevelEvent<u32>) {
+        match *event {
             LevelEvent::Granted {
                 wish, block, until, ..
             } => {
