@@ -200,7 +200,14 @@ fn every_plant_is_listed() {
     let all = conclave_protocol::lock::Plant::ALL;
     let leases = conclave_protocol::lease::plant::Plant::ALL;
     let objects = conclave_protocol::object::plant::Plant::ALL;
-    assert_eq!(plants.len(), all.len() + leases.len() + objects.len());
+    let levels = conclave_protocol::multilevel::LevelPlant::ALL;
+    let sum = all.len() + leases.len() + objects.len() + levels.len();
+    assert_eq!(plants.len(), sum);
+    for (shown, plant) in plants.iter().skip(sum - levels.len()).zip(levels) {
+        assert_eq!(shown["name"], plant.name());
+        assert_eq!(shown["protocol"], "multilevel");
+        assert_eq!(shown["what"], plant.what());
+    }
     for (shown, plant) in plants.iter().skip(all.len()).zip(leases) {
         assert_eq!(shown["name"], plant.name());
         assert_eq!(shown["protocol"], "lease");
@@ -427,6 +434,31 @@ fn wrong_values_are_refused_in_one_line() {
             "majority(1001)",
         ],
         &["sim", "run", "--groups", "1001"],
+        &[
+            "sim",
+            "run",
+            "--protocol",
+            "multilevel",
+            "--system",
+            "majority(5)",
+        ],
+        &["sim", "run", "--protocol", "multilevel", "--up", "0.2"],
+        &["sim", "run", "--protocol", "multilevel", "--up", "NaN"],
+        &["sim", "run", "--protocol", "multilevel", "--clients", "3"],
+        &["sim", "run", "--protocol", "multilevel", "--retry", "3"],
+        &["sim", "run", "--protocol", "maekawa", "--up", "0.9"],
+        &["sim", "run", "--compare", "multilevel"],
+        &["sim", "fuzz", "--levels", "1..2"],
+        &[
+            "sim",
+            "fuzz",
+            "--protocol",
+            "multilevel",
+            "--levels",
+            "3..1",
+        ],
+        &["sim", "replay", "protocol=multilevel;lease=0"],
+        &["sim", "replay", "protocol=multilevel;system=majority(3)"],
         &["sim", "run", "--faults", "all"],
         &["sim", "run", "--seed", "-1"],
         &["sim", "run", "--seconds", "0"],
@@ -602,4 +634,73 @@ fn the_figures_of_backoff_are_written_with_a_page_whose_links_resolve() {
             "no network"
         );
     }
+}
+
+#[test]
+fn a_hierarchy_is_measured_beside_two_servers() {
+    let small = [
+        "--system",
+        "multilevel(tree, 49, levels=1)",
+        "--entries",
+        "300",
+    ];
+    let multilevel = ["sim", "run", "--protocol", "multilevel", "--up", "0.95"];
+    let one = json(&[&multilevel[..], &small[..]].concat(), 0);
+    let (found, predicted) = (
+        number(&one["messages_per_entry"]),
+        number(&one["predicted"]),
+    );
+    assert!((found / predicted - 1.0).abs() < 0.1, "{one}");
+    assert!(number(&one["messages_per_entry_without_self"]) < found);
+    assert!(number(&one["messages_until_consent"]) < found);
+    assert!(number(&one["messages_by_kind"]["CReply"]) >= 1.0);
+    assert_eq!(
+        (&one["entries"], &one["levels"]),
+        (&Value::from(300), &Value::from(1))
+    );
+    let again = json(&[&multilevel[..], &small[..]].concat(), 0);
+    assert_eq!(again["waiting"], one["waiting"]);
+    let in_turn = json(
+        &[&multilevel[..], &small[..], &["--sequential"]].concat(),
+        0,
+    );
+    assert!(number(&in_turn["waiting"]["mean"]) > number(&one["waiting"]["mean"]));
+    let servers = [
+        "sim",
+        "run",
+        "--protocol",
+        "primary-backup",
+        "--retry",
+        "50",
+    ];
+    let servers = json(&[&servers[..], &small[..]].concat(), 0);
+    assert_eq!(number(&servers["messages_per_entry"]).round(), 7.0);
+    let told = ends(
+        &[&multilevel[..], &small[..], &["--groups", "2"]].concat(),
+        0,
+    );
+    assert!(
+        told.contains("messages per entry") && told.contains("inside at once"),
+        "{told}"
+    );
+}
+
+#[test]
+fn hierarchies_hold_and_break_as_published() {
+    let fuzz = ["sim", "fuzz", "--protocol", "multilevel"];
+    let report = json(
+        &[&fuzz[..], &["--levels", "1..2", "--seeds", "1..10"]].concat(),
+        0,
+    );
+    assert_eq!(report["runs"], 10);
+    let literal = [
+        &fuzz[..],
+        &["--rules", "paper", "--levels", "1", "--seeds", "1..12"],
+    ];
+    let report = json(&literal.concat(), 1);
+    let finding = &report["violations"][0];
+    let again = json(&["sim", "replay", text(&finding["replay"]), "--quiet"], 1);
+    assert_eq!(again["violation"]["property"], finding["property"]);
+    let planted = json(&[&fuzz[..], &["--plant", "orphan-passes"]].concat(), 1);
+    assert_eq!(planted["violations"][0]["property"], "exclusion");
 }

@@ -160,11 +160,10 @@ impl Loop {
         match link.way {
             Way::Idle(at) if at <= now => self.open_level(node),
             Way::Idle(at) => self.look_by(at),
-            Way::Resolving => {}
             Way::Opening(id, since) if now.since(since) >= OPENING => {
                 self.end_conn(id, &End::Rude("it took too long to open"));
             }
-            Way::Opening(..) => {}
+            Way::Resolving | Way::Opening(..) => {}
             Way::Open { id, since, up } => {
                 let silent = now.since(link.heard) >= SILENCE;
                 let late = !up && now.since(since) >= OPENING;
