@@ -328,7 +328,7 @@ impl<'a> World<'a> {
             }
             // The published text often turns in circles: that shows soon.
             let most = if self.options.paper {
-                EVENTS_MAX / 20
+                EVENTS_MAX / 60
             } else {
                 EVENTS_MAX
             };
