@@ -39,8 +39,8 @@ impl Faulty {
             return Ok(());
         }
         Err(Failure::Input(format!(
-            "--nodes and --byzantine are for leases and objects, --rules for these and hierarchies, \
-             not for {protocol}: leave them out or give --protocol lease"
+            "--nodes and --byzantine are for leases and objects, --rules for these and \
+             hierarchies, not for {protocol}: leave them out or give --protocol lease"
         )))
     }
 }

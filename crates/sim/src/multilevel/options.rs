@@ -10,8 +10,8 @@ use conclave_protocol::lock::Restart;
 use conclave_protocol::multilevel::{
     LevelConfig, LevelPlant, LevelRules, Representation, Topology, Trust,
 };
-use conclave_quorum::build::{Shape, build};
-use conclave_quorum::text;
+use conclave_quorum::construct::multilevel::Clusters;
+use conclave_quorum::text::{self, ClustersSize, Spec};
 use thiserror::Error;
 
 /// The most nodes of a simulated hierarchy.
@@ -360,13 +360,22 @@ pub fn topology(system: &str) -> Result<Topology, LevelOptionsError> {
         what,
     };
     let parsed = text::parse(system).map_err(|error| refuse(error.to_string()))?;
-    let no_files = |_: &str| Err("a simulation reads no files".to_owned());
-    let built = build(&parsed, None, &no_files).map_err(|error| refuse(error.to_string()))?;
-    let Shape::Multilevel(multilevel) = &built.shape else {
-        return Err(refuse("it has no levels".to_owned()));
-    };
-    let trees = built.text.starts_with("multilevel(tree");
-    Ok(Topology::of(multilevel, trees))
+    // Trees are walked, not listed: they may be larger than the toolbox takes.
+    if let Spec::Multilevel {
+        inner,
+        clusters: ClustersSize::Even {
+            n: Some(nodes),
+            levels,
+        },
+    } = &parsed
+        && inner.iter().all(|inner| *inner == Spec::Tree { n: None })
+    {
+        let clusters = Clusters::build(*nodes, *levels);
+        let clusters = clusters.map_err(|error| refuse(error.to_string()))?;
+        return Ok(Topology::trees(clusters));
+    }
+    let known = Topology::parse(system, None).map_err(|error| refuse(error.to_string()))?;
+    known.ok_or_else(|| refuse("it has no levels".to_owned()))
 }
 
 impl fmt::Display for LevelOptions {

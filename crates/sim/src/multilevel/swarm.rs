@@ -32,6 +32,10 @@ pub fn swarm(
     habits(&mut options, &mut rng);
     if !paper && rng.chance(0.45) {
         leases(&mut options, &mut rng);
+        if shape.nodes > 30 {
+            // Everybody who waits says so regularly: many must not wait for long.
+            options.hold = options.hold.min(1000);
+        }
     } else {
         oracle(&mut options, &mut rng);
     }
