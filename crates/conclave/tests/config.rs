@@ -1,5 +1,6 @@
 //! Node files and cluster files: what holds and why, and one line for whatever is wrong.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -100,7 +101,8 @@ const PLACES: [&str; 4] = ["eu/r1", "eu/r1", "eu/r2", "us/r1"];
 fn placed(places: &[&str]) -> String {
     let mut text = "name = \"wide\"\nepoch = 1\ntopology = \"multilevel\"\n".to_owned();
     for (place, id) in places.iter().zip(1..) {
-        text += &format!(
+        let _ = write!(
+            text,
             "[[nodes]]\nid = {id}\npeer = \"127.0.0.1:700{id}\"\n\
              api = \"http://127.0.0.1:800{id}\"\nplace = \"{place}\"\n"
         );
@@ -111,7 +113,7 @@ fn placed(places: &[&str]) -> String {
 #[test]
 fn the_clusters_of_a_hierarchy_are_told() {
     let here = directory();
-    put(here.path(), "cluster.toml", &placed(&PLACES));
+    put(here.path(), "cluster.toml", placed(&PLACES));
     let check = ["check-config", "cluster.toml", "--json"];
     let told = told(here.path(), &[], &check);
     let quorum = told["cluster"]["facts"]["quorum"].as_str();
@@ -140,7 +142,7 @@ fn the_clusters_of_a_hierarchy_are_told() {
     put(
         here.path(),
         "cluster.toml",
-        &placed(&["eu/r1", "us/r1", "eu/r1", "us/r2"]),
+        placed(&["eu/r1", "us/r1", "eu/r1", "us/r2"]),
     );
     let run = conclave(here.path(), &["check-config", "cluster.toml"]);
     assert_eq!(run.code, Some(2));

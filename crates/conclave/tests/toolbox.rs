@@ -841,7 +841,8 @@ fn hierarchies_of_any_clusters_are_measured_and_drawn() {
     assert_eq!(checked["kind"], "coterie");
     let analyzed = json(&["analyze", system, "--down", "0.1"]);
     assert_eq!(analyzed["n"], 15);
-    json_with(here.path(), &["draw", system, "-o", "out.svg"], 0);
+    let drawn = conclave(here.path(), &["quorum", "draw", system, "-o", "out.svg"]);
+    assert_eq!(drawn.code, Some(0), "{}", drawn.err);
 }
 
 #[test]

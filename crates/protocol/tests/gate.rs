@@ -97,8 +97,11 @@ fn locked(answers: &[Message]) -> Vec<(GrantRef, u64, u64)> {
 }
 
 fn is_dead(answers: &[Message], request: u64) -> bool {
-    let dead = |answer: &Message| matches!(answer, Message::Dead { request: Some(number), .. } if number.0 == request);
-    answers.iter().any(dead)
+    let mut dead = answers.iter().filter_map(|answer| match answer {
+        Message::Dead { request, .. } => *request,
+        _ => None,
+    });
+    dead.any(|number| number.0 == request)
 }
 
 fn beat(raw: &mut Raw, number: u64) -> Vec<Message> {

@@ -5,7 +5,7 @@ use conclave_quorum::measure::quiet;
 use conclave_quorum::text::parse;
 
 fn plan(nodes: usize, up: f64) -> LevelPlan {
-    level_plan(&LevelRequest::new(nodes, up), &mut quiet).unwrap()
+    level_plan(&LevelRequest::new(nodes, up), &mut quiet).expect("a plan")
 }
 
 fn close(found: f64, expected: f64, decimals: i32) -> bool {
@@ -115,7 +115,7 @@ fn what_cannot_be_is_told() {
     assert!(said(&|request| request.nodes = 0).contains("no hierarchy serves 0 nodes"));
     let mut request = LevelRequest::new(21, 0.9);
     request.coterie = parse("plane").unwrap();
-    let plan = level_plan(&request, &mut quiet).unwrap();
-    assert!(!plan.refused.is_empty() && !plan.choices.is_empty());
+    let planes = level_plan(&request, &mut quiet).unwrap();
+    assert!(!planes.refused.is_empty() && !planes.choices.is_empty());
     assert_eq!(plan(1, 0.5).choices.len(), 1);
 }

@@ -71,7 +71,7 @@ impl Paper {
             }
             Self::Billiard => {
                 "Figures 1 to 3 motivate the board with paths in a plain square; Figure 6 is the \
-                 program that lists a quorum, and the table of Figure 7 below checks ours against it."
+                 program that lists a quorum; below, ours are held against it."
             }
             Self::Groups => {
                 "Figures 3 and 4 define the numbering of the squares (an erratum), Figures 5 to 8 \

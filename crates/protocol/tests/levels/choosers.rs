@@ -25,8 +25,9 @@ fn minimal(chooser: &dyn Choose) -> Vec<u32> {
 
 fn family(text: &str) -> Any {
     let no_files = |_: &str| Err(String::new());
-    let built = build(&parse(text).unwrap(), None, &no_files).unwrap();
-    Any(built.system.family(None).unwrap().clone())
+    let spec = parse(text).expect("a text of the toolbox");
+    let built = build(&spec, None, &no_files).expect("it can be built");
+    Any(built.system.family(None).expect("one family").clone())
 }
 
 #[test]

@@ -91,8 +91,8 @@ pub(crate) fn published(text: &str, rules: LevelRules) -> LevelConfig {
 pub(crate) fn leased(text: &str, rules: LevelRules) -> LevelConfig {
     LevelConfig {
         trust: Trust::Leases,
-        lease: Duration::from_nanos(10_000),
-        lease_max: Duration::from_nanos(100_000),
+        lease: Duration::from_micros(10),
+        lease_max: Duration::from_micros(100),
         ..published(text, rules)
     }
 }
@@ -184,7 +184,7 @@ impl Net {
             }
         }
         for event in out.events {
-            self.note(node, event);
+            self.note(node, &event);
         }
         let mut own = Vec::new();
         for envelope in out.send_now.into_iter().chain(out.send_durable) {
@@ -203,8 +203,8 @@ impl Net {
         own
     }
 
-    fn note(&mut self, node: usize, event: LevelEvent<u32>) {
-        match event {
+    fn note(&mut self, node: usize, event: &LevelEvent<u32>) {
+        match *event {
             LevelEvent::Granted {
                 wish, block, until, ..
             } => {

@@ -564,7 +564,7 @@ fn judge_hierarchy(table: &Table) -> Judgement {
     ];
     let found = format!(
         "Size of a quorum of {} sites: flat {}, three levels {}. No quorum left with one, two and \
-         three levels: {}, {} and {} if one site in ten is down; {}, {} and {} if three in ten are.",
+         three levels: {}, {} and {} if one site in ten is down; {}, {} and {} if three are.",
         short(at("sites", 3)),
         short(value("flat", 3, "size")),
         short(at("size", 3)),

@@ -32,8 +32,8 @@ pub(super) static FIGURES: [Figure; 4] = [
         paper: Paper::Multilevel,
         place: "Figure 12",
         title: "Messages per entry of four algorithms, 1,200 nodes",
-        claim: "The parallel hierarchy needs the fewest messages of the four, and its lead grows as \
-                nodes are up less often.",
+        claim: "The parallel hierarchy needs the fewest messages of the four, and its lead grows \
+                as nodes are up less often.",
         columns: &COLUMNS,
         draw: |table| draw_rivals(table, "messages", "Messages per entry"),
         judge: |table| judge_rivals(table, "messages", &UPS),
@@ -221,9 +221,9 @@ fn judge_rivals(table: &Table, column: &str, ups: &[f64]) -> Judgement {
         ""
     } else if column == "messages" {
         "Against the tree and the older hierarchy the claim holds. A primary with a backup needs \
-         seven messages; it comes near only if clients that get no answer ask again very often. The \
-         paper does not say how often they do. What it pays is waiting (Figure 13). Elections of \
-         coordinators are estimated, not simulated."
+         seven messages; it comes near only if clients that get no answer ask again very often. \
+         The paper does not say how often they do. What it pays is waiting (Figure 13). \
+         Elections of coordinators are estimated, not simulated."
     } else {
         "Where two servers seldom fail together, asking one of them is faster than any quorum."
     };
