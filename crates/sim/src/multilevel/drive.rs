@@ -13,6 +13,9 @@ use super::eye::Eye;
 use super::world::{Event, NEVER, NOWHERE, World};
 use crate::fact::True;
 
+/// So many steps at one moment are a machine that turns in circles.
+const MOMENT_MAX: u32 = 20_000;
+
 /// A node's disk.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
@@ -63,8 +66,16 @@ impl World<'_> {
             return;
         }
         self.stepping = true;
+        let mut steps = 0;
         while let Some((node, input)) = self.inputs.pop_front() {
             self.step(node, input);
+            steps += 1;
+            if steps > MOMENT_MAX {
+                self.breaks("endless", || {
+                    format!("node {} does not stop talking to itself", node + 1)
+                });
+                self.inputs.clear();
+            }
         }
         self.stepping = false;
     }
