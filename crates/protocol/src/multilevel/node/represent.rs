@@ -8,7 +8,7 @@ use super::{Due, LevelNode};
 use crate::id::Token;
 use crate::lock::Mode;
 use crate::multilevel::api::LevelEffects;
-use crate::multilevel::message::{Id, LockKey};
+use crate::multilevel::message::{Block, Id, LockKey, UNKNOWN};
 use crate::multilevel::plant::LevelPlant;
 use crate::multilevel::sight::Sight;
 
@@ -83,13 +83,26 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         agent.children.push(child);
         match agent.stage {
             Stage::Idle => self.start_run(at, out),
-            Stage::Asking | Stage::Rising if at_once => self.give(at, out),
+            Stage::Asking | Stage::Rising if at_once => self.give_at_once(at, out),
             // The run that is under way now belongs to this child.
             Stage::Asking => {}
             Stage::Rising => self.ask_for_mode(at, out),
             Stage::Waiting => self.consented(at, out),
             Stage::Busy => self.child_next(at, out),
         }
+    }
+
+    /// Gives consent that is not there, as the published text does: it knows neither tokens nor
+    /// ends of a consent that would betray it.
+    fn give_at_once(&mut self, at: At, out: &mut LevelEffects<L>) {
+        let deadline = self.now.mono + self.config.lease;
+        let agent = self.agent(at);
+        agent.deadline = deadline;
+        agent.block = Block {
+            from: Token(0),
+            to: UNKNOWN,
+        };
+        self.give(at, out);
     }
 
     /// Whether the consent that was asked for may be given to whoever is served now. Consent for
