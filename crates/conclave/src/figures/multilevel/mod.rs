@@ -169,9 +169,11 @@ fn judge_network(table: &Table) -> Judgement {
         column("smallest") == [3.0; 3] && column("largest") == [3.0; 3],
         column("nested") == [1.0; 3],
     ];
+    let clusters = column("clusters");
+    let clusters: Vec<String> = clusters.iter().map(f64::to_string).collect();
     let found = format!(
-        "Clusters from the root down: {:?}, of 3 nodes each.",
-        column("clusters")
+        "Clusters from the root down: {}, of 3 nodes each.",
+        clusters.join(", ")
     );
     Judgement::new(Verdict::of(&parts), found, "")
 }

@@ -47,7 +47,7 @@ pub(super) static FIGURES: [Figure; 4] = [
                 than 95 % of the time; of the two hierarchies the parallel one is faster.",
         columns: &COLUMNS,
         draw: |table| draw_rivals(table, "waiting", "Waiting, from the request to the entry"),
-        judge: |table| judge_rivals(table, "waiting", &UPS[2..]),
+        judge: |table| judge_rivals(table, "waiting", &UPS),
     },
     Figure {
         id: "multilevel-delay",
