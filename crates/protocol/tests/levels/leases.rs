@@ -158,6 +158,41 @@ fn a_longer_wish_waits_until_the_root_has_promised_it() {
     );
 }
 
+/// A quorum that takes the place of another keeps what the other has promised, also if nobody
+/// would want so much now.
+#[test]
+fn a_new_quorum_keeps_the_promises_of_the_old_one() {
+    let mut net = Net::new(leased(
+        "multilevel(tree, 3, levels=0)",
+        LevelRules::default(),
+    ));
+    net.want_as(0, 1, Mode::Exclusive, 80_000);
+    let asks_1 = net.flies(|wire| wire.is("Request", 0) && wire.to == 1);
+    let (old, new) = if asks_1 { (1, 2) } else { (2, 1) };
+    net.live(100);
+    net.want(0, 2);
+    net.leave(0, 1);
+    net.live(100);
+    assert!(net.is_inside(2), "consent is not handed on");
+    let until = net.inside[&2].until;
+    assert!(until > net.now + 60_000, "its end is not that of the first");
+    // The old member is suspected for a moment, and let go once the new one has answered.
+    net.cut(0, old);
+    net.join(0, old);
+    net.settle();
+    assert!(net.is_inside(2));
+    for other in [old, new] {
+        net.cut(0, other);
+    }
+    net.want(new, 4);
+    net.live_but(until - net.now - 1, crosses(&[0]));
+    assert_eq!(net.apart(), Ok(()));
+    assert!(!net.is_inside(4), "node {new} enters before the end");
+    net.live_but(100_000, crosses(&[0]));
+    assert!(net.is_inside(4), "node {new} is not served");
+    assert_eq!(net.apart(), Ok(()));
+}
+
 /// Whenever a connection breaks and comes back, nothing is lost: everybody is served, nobody
 /// beside another, and nothing is left behind.
 #[test]

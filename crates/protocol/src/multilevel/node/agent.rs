@@ -225,9 +225,18 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             // Whoever asks is the one who will be inside.
             Duration::ZERO
         } else {
-            self.wanted_span(at)
+            self.lease_span(at)
         };
         (self.lock(at.lock).seen, span)
+    }
+
+    /// For how long permissions of the root shall last: as long as a consent is wanted, and at
+    /// least as long as one was promised already.
+    pub(super) fn lease_span(&mut self, at: At) -> Duration {
+        let (now, wanted) = (self.now.mono, self.wanted_span(at));
+        let promised = self.agent(at).deadline.since(now);
+        let most = self.config.lease_max;
+        wanted.max(self.unshrink(promised).min(most))
     }
 
     /// For how long a consent shall hold.
@@ -260,6 +269,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
             let lock = self.locks.get(at.lock)?;
             let asked = &lock.levels[index].agent.asked;
             let moving = lock.levels[index].agent.moving;
+            let inside = lock.levels[index].agent.stage != Stage::Asking;
             chooser.again(&|seat| {
                 let node = member(seat);
                 let known = asked.iter().find(|asked| asked.node == node);
@@ -273,6 +283,8 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
                         }
                     }
                     _ if down(node) => f64::INFINITY,
+                    // It gave its permission and knows nothing of it any more.
+                    Some(asked) if inside && asked.counts => f64::INFINITY,
                     Some(_) => ASKED,
                     None => 1.0,
                 }

@@ -22,6 +22,13 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         shrunk(span, self.config.drift_ppm)
     }
 
+    /// The span of which this much is left for whoever was promised it.
+    pub(super) fn unshrink(&self, span: Duration) -> Duration {
+        let rest = u128::from(1_000_000 - self.config.drift_ppm.min(500_000));
+        let nanos = (span.as_nanos() * 1_000_000).div_ceil(rest);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     /// A span as whoever promised it waits for it to end.
     pub(super) fn stretch(&self, span: Duration) -> Duration {
         let nanos = span.as_nanos() * u128::from(1_000_000 + self.config.drift_ppm);
@@ -86,7 +93,7 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
 
     fn renew(&mut self, at: At, which: &dyn Fn(&Asked) -> bool, out: &mut LevelEffects<L>) {
         let now = self.now.mono;
-        let span = self.wanted_span(at);
+        let span = self.lease_span(at);
         let block = self.agent(at).block;
         let hint = if block.is_empty() && block.to > Token(0) {
             Token(block.from.0.saturating_add(BLOCK))
@@ -218,6 +225,16 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
         if !moving || !agent.asked.iter().any(|asked| asked.next) || !next.all(ready) {
             return;
         }
+        // What was promised by the old quorum must be covered by the new one alone.
+        let (deadline, drift_ppm) = (agent.deadline, self.config.drift_ppm);
+        let short = move |asked: &Asked| asked.fresh + shrunk(asked.span, drift_ppm) < deadline;
+        let mut next = self.agent(at).asked.iter().filter(|asked| asked.next);
+        if next.any(short) {
+            let due = |asked: &Asked| asked.next && !asked.renewing && short(asked);
+            self.renew(at, &due, out);
+            return;
+        }
+        let agent = self.agent(at);
         agent.moving = false;
         let asked = std::mem::take(&mut agent.asked);
         let (mut kept, dropped): (Vec<Asked>, Vec<Asked>) =
@@ -255,12 +272,8 @@ impl<L: LockKey, S: Sight> LevelNode<L, S> {
     /// Tells the representing node that this run is still there.
     pub(super) fn keep_up(&mut self, at: At, out: &mut LevelEffects<L>) {
         let now = self.now.mono;
-        let span = self.wanted_span(at);
         // A child that came since may want it for longer.
-        let longer = |up: &super::state::Up| up.mode.is_some() && span > up.span;
-        if self.agent(at).up.as_ref().is_some_and(longer) {
-            self.ask_up(at, out);
-        }
+        self.ask_longer(at, out);
         let Some(up) = &mut self.agent(at).up else {
             return;
         };
