@@ -233,22 +233,9 @@ impl Loop {
 
     /// A connection that we opened is open, or failed to.
     pub(super) fn level_dialled(&mut self, id: u64, node: NodeId) {
-        let Some(conn) = self.conns.get_mut(id) else {
-            return;
-        };
-        let socket = conn.socket();
-        let failed = socket.take_error().ok().flatten();
-        if failed.is_none() && socket.peer_addr().is_err() {
-            // Not yet: the socket says so again.
+        if !self.socket_opened(id) {
             return;
         }
-        if let Some(error) = failed {
-            self.end_conn(id, &End::Broken(error.to_string()));
-            return;
-        }
-        // Without it a frame may wait for an acknowledgement: slower, not wrong.
-        let _ = socket.set_nodelay(true);
-        conn.unblock();
         self.conns
             .set_stage(id, Stage::LevelDialled { node, open: true });
         self.conns.mark_dirty(id);

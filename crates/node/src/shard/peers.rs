@@ -218,24 +218,32 @@ impl Loop {
         }
     }
 
-    /// A connection of ours is open, or failed to.
-    pub(super) fn dialled(&mut self, id: u64, node: NodeId) {
+    /// Whether a socket that we opened is connected by now; one that failed is ended.
+    pub(super) fn socket_opened(&mut self, id: u64) -> bool {
         let Some(conn) = self.conns.get_mut(id) else {
-            return;
+            return false;
         };
         let socket = conn.socket();
         let failed = socket.take_error().ok().flatten();
         if failed.is_none() && socket.peer_addr().is_err() {
             // Not yet: the socket says so again.
-            return;
+            return false;
         }
         if let Some(error) = failed {
             self.end_conn(id, &End::Broken(error.to_string()));
-            return;
+            return false;
         }
         // Without it a frame may wait for an acknowledgement: slower, not wrong.
         let _ = socket.set_nodelay(true);
         conn.unblock();
+        true
+    }
+
+    /// A connection of ours is open, or failed to.
+    pub(super) fn dialled(&mut self, id: u64, node: NodeId) {
+        if !self.socket_opened(id) {
+            return;
+        }
         self.conns
             .set_stage(id, Stage::Dialled { node, open: true });
         if let Some(link) = self.peers.links.get_mut(node.index()) {
