@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -43,7 +44,9 @@ pub(super) struct Zookeeper {
 /// A session that tasks share; there is one per server.
 #[derive(Clone)]
 pub(super) struct Taker {
-    client: Client,
+    session: Arc<Mutex<Client>>,
+    /// The servers that it knows.
+    known: Arc<str>,
     patience: Duration,
 }
 
@@ -79,7 +82,7 @@ fn number(path: &str) -> Option<u64> {
 
 /// Whom a child has to wait for: a reader for the last writer before it, a writer for the last of
 /// all.
-fn before<'a>(children: &'a [String], own: u64, company: Company) -> Option<&'a str> {
+fn before(children: &[String], own: u64, company: Company) -> Option<&str> {
     let older = children.iter().filter_map(|child| {
         let number = number(child).filter(|number| *number < own)?;
         let counts = company == Company::Alone || child.starts_with("write-");
@@ -89,14 +92,38 @@ fn before<'a>(children: &'a [String], own: u64, company: Company) -> Option<&'a 
 }
 
 impl Taker {
-    async fn exclusive(&self, folder: &str) -> Result<Held, Error> {
+    async fn new(known: String, patience: Duration) -> Result<Self, Error> {
+        Ok(Self {
+            session: Arc::new(Mutex::new(connect(&known).await?)),
+            known: known.into(),
+            patience,
+        })
+    }
+
+    fn client(&self) -> Client {
+        let session = self.session.lock();
+        session.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens a new session where the servers have ended the one that was used.
+    async fn renew(&self, ended: &Client) -> Result<(), Error> {
+        let fresh = connect(&self.known).await?;
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        // Others may have been quicker.
+        if session.session_id() == ended.session_id() {
+            *session = fresh;
+        }
+        Ok(())
+    }
+
+    async fn exclusive(client: &Client, folder: &str) -> Result<Held, Error> {
         let prefix = LockPrefix::new_curator(folder, "lock-")?;
-        let lock = self.client.lock(prefix, b"", Acls::anyone_all());
+        let lock = client.lock(prefix, b"", Acls::anyone_all());
         Ok(Held::Exclusive(lock.await?.into_owned()))
     }
 
     /// The recipe for locks that readers share.
-    async fn shared(&self, folder: &str, company: Company) -> Result<Held, Error> {
+    async fn shared(client: &Client, folder: &str, company: Company) -> Result<Held, Error> {
         let kind = if company == Company::Alone {
             "write-"
         } else {
@@ -104,20 +131,20 @@ impl Taker {
         };
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let mut path = format!("{folder}/{kind}");
-        let (_, sequence) = self.client.create(&path, b"", &mode).await?;
+        let (_, sequence) = client.create(&path, b"", &mode).await?;
         let _ = write!(path, "{sequence}");
         let child = Child {
-            client: self.client.clone(),
+            client: client.clone(),
             number: number(&path).ok_or(Error::RuntimeInconsistent)?,
             path,
         };
         loop {
-            let children = self.client.list_children(folder).await?;
+            let children = client.list_children(folder).await?;
             let Some(older) = before(&children, child.number, company) else {
                 return Ok(Held::Shared(child));
             };
             let older = format!("{folder}/{older}");
-            if let (Some(_), watcher) = self.client.check_and_watch_stat(&older).await? {
+            if let (Some(_), watcher) = client.check_and_watch_stat(&older).await? {
                 watcher.changed().await;
             }
         }
@@ -131,11 +158,16 @@ impl load::Taker for Taker {
         let folder = format!("/{name}");
         let mixed = name.starts_with("bench/m/");
         let attempt = async {
-            if mixed {
-                self.shared(&folder, company).await
+            let client = self.client();
+            let held = if mixed {
+                Self::shared(&client, &folder, company).await
             } else {
-                self.exclusive(&folder).await
+                Self::exclusive(&client, &folder).await
+            };
+            if matches!(held, Err(Error::SessionExpired)) {
+                self.renew(&client).await?;
             }
+            held
         };
         let held = timeout(self.patience, attempt).await;
         let held = held.map_err(|_| "not acquired in time".to_owned())?;
@@ -213,17 +245,11 @@ impl Site for Zookeeper {
             } else {
                 address.clone()
             };
-            let client = Client::connector()
-                .with_session_timeout(SESSION)
-                .connect(&known);
-            let client = client.await.map_err(|error| error.to_string())?;
-            let patience = wanted.patience;
-            takers.push(Taker { client, patience });
+            let taker = Taker::new(known, wanted.patience).await;
+            takers.push(taker.map_err(|error| error.to_string())?);
         }
-        for name in ["bench/ready"] {
-            if let Some(taker) = takers.first() {
-                make(&taker.client, name).await?;
-            }
+        if let Some(taker) = takers.first() {
+            make(&taker.client(), "bench/ready").await?;
         }
         Ok(takers)
     }
@@ -236,7 +262,7 @@ impl Site for Zookeeper {
             roam: false,
         };
         let takers = self.takers(wanted).await?;
-        let client = &takers.first().ok_or("there is no server")?.client;
+        let client = &takers.first().ok_or("there is no server")?.client();
         if let Some(first) = names.first() {
             make(client, first).await?;
         }
@@ -282,6 +308,11 @@ impl Site for Zookeeper {
     fn hit(&mut self, server: usize, signal: Signal) {
         self.servers.hit(server, signal);
     }
+}
+
+async fn connect(known: &str) -> Result<Client, Error> {
+    let connector = Client::connector().with_session_timeout(SESSION);
+    connector.connect(known).await
 }
 
 /// Makes the folder of a lock, and those above it.
