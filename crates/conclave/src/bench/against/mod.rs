@@ -33,6 +33,8 @@ use crate::service::shape::Shape;
 use crate::service::signals::{Stops, code_of_signal};
 
 use rows::Row;
+#[cfg(feature = "peers")]
+use site::installed;
 use site::{Place, System};
 
 /// The flags of a comparison.
@@ -204,19 +206,23 @@ fn systems(plan: &Plan<'_>, place: &Place, left: &mut Left) -> Result<Vec<System
             Peer::Redis => System::Redis,
             Peer::Redlock => System::Redlock,
         };
-        if !cfg!(feature = "peers") {
-            return Err(Failure::input(
-                "this build cannot talk to other systems: build it with the feature 'peers', \
-                 which is on by default, or use --against conclave",
-            ));
-        }
         if systems.contains(&system) {
             continue;
         }
-        match place.installed(system) {
+        match installed(system, place) {
             Ok(()) => systems.push(system),
-            Err(why) => left.skip(system, &why),
+            Err(why) if cfg!(feature = "peers") => left.skip(system, &why),
+            Err(why) => return Err(Failure::Input(why)),
         }
     }
     Ok(systems)
+}
+
+#[cfg(not(feature = "peers"))]
+fn installed(_: System, _: &Place) -> Result<(), String> {
+    Err(
+        "this build cannot talk to other systems: build it with the feature 'peers', \
+         which is on by default, or use --against conclave"
+            .to_owned(),
+    )
 }

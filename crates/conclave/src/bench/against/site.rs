@@ -59,6 +59,10 @@ impl System {
 
 /// Where and how systems are started.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "peers"),
+    allow(dead_code, reason = "some of it is for other systems alone")
+)]
 pub(super) struct Place {
     /// Servers of each system; of the one Redis there is one.
     pub(super) nodes: usize,
@@ -88,29 +92,28 @@ impl Place {
             programs: plan.flags.peers_path.clone(),
         })
     }
+}
 
-    /// Whether a system's programs are here; if not, what to do.
-    #[cfg(feature = "peers")]
-    pub(super) fn installed(&self, system: System) -> Result<(), String> {
-        let found = match system {
-            System::Conclave | System::Durable => return Ok(()),
-            System::Etcd => super::servers::find("etcd", self).is_some(),
-            System::Redis | System::Redlock => super::servers::find("redis-server", self).is_some(),
-            System::Zookeeper => super::zookeeper::programs(self).is_some(),
-        };
-        found
-            .then_some(())
-            .ok_or_else(|| "not installed: run bench/peers.sh".to_owned())
-    }
-
-    #[cfg(not(feature = "peers"))]
-    pub(super) fn installed(&self, _: System) -> Result<(), String> {
-        Err("this build cannot talk to it".to_owned())
-    }
+/// Whether a system's programs are here; if not, what to do.
+#[cfg(feature = "peers")]
+pub(super) fn installed(system: System, place: &Place) -> Result<(), String> {
+    let found = match system {
+        System::Conclave | System::Durable => return Ok(()),
+        System::Etcd => super::servers::find("etcd", place).is_some(),
+        System::Redis | System::Redlock => super::servers::find("redis-server", place).is_some(),
+        System::Zookeeper => super::zookeeper::programs(place).is_some(),
+    };
+    found
+        .then_some(())
+        .ok_or_else(|| "not installed: run bench/peers.sh".to_owned())
 }
 
 /// What takers shall be like.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(feature = "peers"),
+    allow(dead_code, reason = "some of it is for other systems alone")
+)]
 pub(super) struct Wanted {
     /// How many tasks there will be.
     pub(super) tasks: usize,
