@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use conclave_client::Security;
+use futures_util::future::join_all;
 use futures_util::stream;
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
@@ -23,7 +24,7 @@ use crate::service::usage;
 
 use etcdserverpb::lease_client::LeaseClient;
 use etcdserverpb::maintenance_client::MaintenanceClient;
-use etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, StatusRequest};
+use etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
 use v3lockpb::lock_client::LockClient;
 use v3lockpb::{LockRequest, UnlockRequest};
 
@@ -247,6 +248,16 @@ impl Site for Etcd {
             });
         }
         Ok(takers)
+    }
+
+    /// Ends the leases: they would otherwise run out while somebody else is measured.
+    async fn close(&self, takers: Vec<Taker>) {
+        let ends = takers.iter().map(|taker| async {
+            let id = taker.lease.id.load(Ordering::Relaxed);
+            let mut client = taker.leases.clone();
+            let _ = timeout(CALL, client.lease_revoke(LeaseRevokeRequest { id })).await;
+        });
+        join_all(ends).await;
     }
 
     fn ended(&mut self) -> Option<String> {

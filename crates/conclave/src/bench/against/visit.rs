@@ -18,6 +18,8 @@ use crate::cli::Failure;
 const START: Duration = Duration::from_mins(1);
 /// How often a system is started where somebody else may have taken its ports meanwhile.
 const STARTS: usize = 3;
+/// How long a fresh system is under load before anything is measured.
+const WARM_UP: Duration = Duration::from_secs(3);
 /// How long one attempt to acquire may take where nothing fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The same where a server is hit: a call that is stuck must not hide that others are served.
@@ -123,6 +125,7 @@ impl Visit<'_> {
             return Ok(rows);
         }
         let site = self.start::<S>().await?;
+        self.warm_up(&site).await?;
         for &clients in self.plan.clients {
             self.progress(self.load.name(), clients);
             rows.push(self.steady(&site, clients).await?);
@@ -199,6 +202,23 @@ impl Visit<'_> {
         }
     }
 
+    /// Lets a fresh system find its stride, unmeasured: compilers at run time, caches, files.
+    async fn warm_up<S: Site>(&self, site: &S) -> Result<(), Failure> {
+        let tasks = self.plan.clients.iter().copied().max().unwrap_or(1);
+        let wanted = Wanted {
+            tasks,
+            patience: PATIENCE,
+            roam: false,
+        };
+        let takers = site.takers(wanted).await;
+        let takers = takers.map_err(|why| self.failed(&why))?;
+        let running = Running::start(&takers, self.drive(tasks), Arc::default());
+        tokio::time::sleep((self.plan.span / 2).min(WARM_UP)).await;
+        running.finish().await?;
+        site.close(takers).await;
+        Ok(())
+    }
+
     /// A run in which nothing fails.
     async fn steady<S: Site>(&self, site: &S, tasks: usize) -> Result<Row, Failure> {
         let wanted = Wanted {
@@ -264,13 +284,13 @@ impl Visit<'_> {
         let warm = drive.warm;
         let running = Running::start(&takers, drive, referee.clone());
         tokio::time::sleep(warm).await;
-        let victim = site.leader().await;
-        let victim = victim.map_err(|why| self.failed(&why))?;
         running.measure();
         let (before, start) = (Usage::now(site), Instant::now());
         let calm = (self.plan.span / 2).min(Duration::from_secs(5));
         tokio::time::sleep(calm).await;
         let rss_mb = site.resident_mb();
+        let victim = site.leader().await;
+        let victim = victim.map_err(|why| self.failed(&why))?;
         site.hit(victim, signal);
         let hit = Instant::now();
         tokio::time::sleep(self.plan.span).await;
