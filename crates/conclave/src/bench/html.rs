@@ -7,12 +7,15 @@ mod plots;
 mod tables;
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
+use crate::cli::Failure;
 use crate::figures::{escape, framed};
 
-pub(super) use plots::plots;
+use plots::plots;
 
 /// The systems in the order of every table and legend.
 const SYSTEMS: [(&str, &str); 7] = [
@@ -59,8 +62,22 @@ const LOADS: [(&str, &str, &str); 6] = [
     ),
 ];
 
+/// Writes the page, and its pictures beside it: `out.html` has `out-gap-kill.svg` and others.
+pub(super) fn write(file: &Path, result: &Value) -> Result<(), Failure> {
+    let put = |file: &Path, text: &str| {
+        fs::write(file, text)
+            .map_err(|error| Failure::Input(format!("{}: {error}", file.display())))
+    };
+    put(file, &page(result))?;
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    for (name, svg) in plots(result) {
+        put(&file.with_file_name(format!("{stem}-{name}.svg")), &svg)?;
+    }
+    Ok(())
+}
+
 /// A page of the result of `conclave bench --against`.
-pub(super) fn page(result: &Value) -> String {
+fn page(result: &Value) -> String {
     let rows = rows(result);
     let mut body = String::new();
     head(&mut body, result, &rows);

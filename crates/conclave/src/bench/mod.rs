@@ -1,8 +1,8 @@
 //! `conclave bench`: loads on a cluster of real processes, beside a bare echo in the same run.
 
+mod against;
 mod big;
 mod echo;
-#[cfg(test)]
 mod html;
 mod load;
 mod objects;
@@ -24,7 +24,7 @@ use crate::service::local::{Local, LocalOptions, Work};
 use crate::service::shape::Shape;
 use crate::service::usage;
 
-use load::{Drive, Load, Referee};
+use load::{Conclave, Drive, Load, Referee};
 
 pub(crate) use echo::serve as serve_echo;
 
@@ -45,9 +45,8 @@ pub(crate) struct Bench {
         default_value_if("scaling", ArgPredicate::IsPresent, "64")
     )]
     clients: Vec<usize>,
-    /// What they do, in turn
+    /// What they do, in turn; all without it
     #[arg(long, value_name = "LOAD,..", value_delimiter = ',')]
-    #[arg(default_value = "uncontended,hot,mix,groups")]
     loads: Vec<Load>,
     /// Whether clients are tasks that share a connection per node, or have their own
     #[arg(long, value_enum, default_value_t = Connections::Both)]
@@ -55,13 +54,13 @@ pub(crate) struct Bench {
     /// Open loop: so many cycles a second over all clients; latency counts from the timetable
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Seconds of each run
-    #[arg(long, value_name = "S", default_value_t = 5.0)]
-    seconds: f64,
-    /// How often each is run, interleaved; medians are shown
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Seconds of each run; 5 without it, 10 with --against
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// How often each is run, interleaved; medians are shown; 1 without it, 3 with --against
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
-    rounds: u32,
+    rounds: Option<u32>,
     /// Names over all clients of the uncontended load
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     names: usize,
@@ -77,11 +76,14 @@ pub(crate) struct Bench {
     /// Keys of that map, of 100 bytes each; 0 leaves it out
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     keys: usize,
+    #[command(flatten)]
+    against: against::Flags,
     /// Grow the cluster instead: billiard and majority at each of --sizes, one cluster at a time,
     /// with 64 clients unless said otherwise; what the busiest node has to do, beside its load
     #[arg(long)]
     #[arg(conflicts_with_all = [
-        "held", "used", "objects", "beside", "rate", "nodes", "quorum", "groups"
+        "against", "held", "used", "objects", "beside", "rate", "rounds", "loads", "connections",
+        "nodes", "quorum", "groups"
     ])]
     scaling: bool,
     /// How many nodes those clusters have
@@ -184,6 +186,9 @@ fn histogram() -> Histogram<u64> {
 impl Bench {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         self.check()?;
+        if self.against.wanted() {
+            return self.run_against();
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .worker_threads(2)
@@ -194,7 +199,7 @@ impl Bench {
                 sizes: &self.sizes,
                 clients: &self.clients,
                 names: self.names,
-                span: Duration::from_secs_f64(self.seconds),
+                span: self.span(),
                 json: self.json,
             }));
         }
@@ -205,7 +210,7 @@ impl Bench {
             let plan = objects::Plan {
                 clients: &self.clients,
                 connections: self.connections,
-                span: Duration::from_secs_f64(self.seconds),
+                span: self.span(),
                 keys: self.keys,
                 json: self.json,
             };
@@ -219,9 +224,8 @@ impl Bench {
         }
         let members = first.members;
         let mut rows: Vec<Row> = Vec::new();
-        for round in 0..self.rounds {
-            let span = Duration::from_secs_f64(self.seconds);
-            rows.push(Self::echo(members, span)?);
+        for round in 0..self.rounds() {
+            rows.push(Self::echo(members, self.span())?);
             for (load, clients, shared) in self.plan() {
                 for target in &targets {
                     self.progress(round, target, load, clients, shared);
@@ -255,9 +259,55 @@ impl Bench {
         Ok(targets)
     }
 
+    /// Everything but the systems under test, as `--against` wants it.
+    fn run_against(&self) -> Result<(), Failure> {
+        let loads = [
+            Load::Uncontended,
+            Load::Hot,
+            Load::Mix,
+            Load::Groups,
+            Load::Kill,
+        ];
+        against::run(&against::Plan {
+            flags: &self.against,
+            shape: &self.shape,
+            clients: &self.clients,
+            loads: if self.loads.is_empty() {
+                &loads
+            } else {
+                &self.loads
+            },
+            names: self.names,
+            span: self.span(),
+            rounds: self.rounds(),
+            json: self.json,
+        })
+    }
+
+    /// How long each run is.
+    fn span(&self) -> Duration {
+        let usual = if self.against.wanted() { 10.0 } else { 5.0 };
+        Duration::from_secs_f64(self.seconds.unwrap_or(usual))
+    }
+
+    /// How often each is run.
+    fn rounds(&self) -> u32 {
+        let usual = if self.against.wanted() { 3 } else { 1 };
+        self.rounds.unwrap_or(usual)
+    }
+
     fn check(&self) -> Result<(), Failure> {
-        if !self.seconds.is_finite() || !(0.1..=3600.0).contains(&self.seconds) {
+        let seconds = self.seconds.unwrap_or(1.0);
+        if !seconds.is_finite() || !(0.1..=3600.0).contains(&seconds) {
             return Err(Failure::input("--seconds must be 0.1 to 3600"));
+        }
+        if self.loads.contains(&Load::Kill) && !self.against.wanted() {
+            return Err(Failure::input(
+                "the load kill needs --against, as in --against conclave --loads kill",
+            ));
+        }
+        if self.names == 0 {
+            return Err(Failure::input("--names must be above 0"));
         }
         if self
             .clients
@@ -277,7 +327,13 @@ impl Bench {
 
     fn plan(&self) -> Vec<(Load, usize, bool)> {
         let mut plan = Vec::new();
-        for &load in &self.loads {
+        let all = [Load::Uncontended, Load::Hot, Load::Mix, Load::Groups];
+        let loads = if self.loads.is_empty() {
+            all.as_slice()
+        } else {
+            &self.loads
+        };
+        for &load in loads {
             for &clients in &self.clients {
                 if self.connections != Connections::Separate {
                     plan.push((load, clients, true));
@@ -297,7 +353,7 @@ impl Bench {
         anstream::eprintln!(
             "round {}/{}: {}, {} with {clients} clients, {how} connections",
             round + 1,
-            self.rounds,
+            self.rounds(),
             target.system,
             load.name()
         );
@@ -338,10 +394,13 @@ impl Bench {
         let mut clients = Vec::new();
         for _ in 0..if shared { 1 } else { tasks } {
             let client = local.target().client().await;
-            clients.push(client.map_err(Failure::input)?);
+            clients.push(Conclave {
+                client: client.map_err(Failure::input)?,
+                patience: Duration::from_secs(30),
+            });
         }
         let referee = Arc::new(Referee::default());
-        let span = Duration::from_secs_f64(self.seconds);
+        let span = self.span();
         let drive = Drive {
             load,
             tasks,
@@ -361,8 +420,8 @@ impl Bench {
         let done: Vec<Work> = done.map(|(before, after)| after.since(*before)).collect();
         let busiest = done.iter().map(|work| work.grants).max();
         let messages: u64 = done.iter().map(|work| work.messages).sum();
-        for client in clients {
-            client.close().await;
+        for taker in clients {
+            taker.client.close().await;
         }
         let cycles = seen.cycles.max(1) as f64;
         Ok(Row {
@@ -373,7 +432,7 @@ impl Bench {
                 if shared { "" } else { ", own connections" }
             ),
             clients: tasks,
-            cycles_per_s: seen.cycles as f64 / self.seconds,
+            cycles_per_s: seen.cycles as f64 / span.as_secs_f64(),
             p50: seen.times.value_at_quantile(0.5) as f64,
             p99: seen.times.value_at_quantile(0.99) as f64,
             p999: seen.times.value_at_quantile(0.999) as f64,
@@ -406,8 +465,8 @@ impl Bench {
             let result = json!({
                 "clusters": clusters.collect::<Vec<Value>>(),
                 "restart": format!("{restart:?}").to_lowercase(),
-                "seconds": self.seconds,
-                "rounds": self.rounds,
+                "seconds": self.span().as_secs_f64(),
+                "rounds": self.rounds(),
                 "rows": rows,
             });
             return output::line(result.to_string());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::load::{self, Drive, Load, Referee};
+use super::load::{Conclave, Drive, Load, Referee, Running};
 use super::{Target, all_cpu};
 use crate::cli::Failure;
 use crate::output;
@@ -22,6 +22,8 @@ use crate::service::usage;
 const SYSTEMS: [&str; 2] = ["billiard", "majority"];
 /// More processes than this say nothing on one machine.
 const SIZE_MAX: u32 = 200;
+/// How long an acquisition may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What shall be measured.
 pub(super) struct Plan<'a> {
@@ -115,9 +117,13 @@ async fn measure(
         span: plan.span,
     };
     let warm = drive.warm;
-    let referee = Arc::new(Referee::default());
-    let run = tokio::spawn(load::run(vec![client.clone()], drive, referee));
+    let taker = Conclave {
+        client,
+        patience: PATIENCE,
+    };
+    let running = Running::start(&[taker.clone()], drive, Arc::new(Referee::default()));
     tokio::time::sleep(warm).await;
+    running.measure();
     let end = Instant::now() + plan.span;
     let each = || {
         let pids = local.pids().into_iter();
@@ -125,9 +131,11 @@ async fn measure(
     };
     let (cpu, all, work) = (each(), all_cpu(local), local.work().await);
     tokio::time::sleep_until(end).await;
+    running.rest();
+    // The load goes on while nodes are asked one by one, so that each has worked for as long.
     let (cpu_after, all_after, work_after) = (each(), all_cpu(local), local.work().await);
-    let seen = run.await.map_err(Failure::input)??;
-    client.close().await;
+    let seen = running.finish().await?;
+    taker.client.close().await;
     let done = work.iter().zip(&work_after);
     let done: Vec<Work> = done.map(|(before, after)| after.since(*before)).collect();
     let used = cpu

@@ -13,9 +13,7 @@ use crate::cli::Failure;
 use crate::output::{self, Progress};
 use crate::quorum::draw;
 use figure::{Made, Paper};
-#[cfg(test)]
 pub(crate) use markdown::escape;
-#[cfg(test)]
 pub(crate) use page::framed;
 use page::{About, Shown};
 use pool::Setting;

@@ -28,7 +28,7 @@ mod revoke;
 pub(crate) mod serve;
 mod settings;
 pub(crate) mod shape;
-mod signals;
+pub(crate) mod signals;
 mod system;
 mod together;
 mod token;

@@ -11,7 +11,7 @@ const FAULTS: [&str; 2] = ["kill", "stop"];
 const CROWDS: [u64; 2] = [1, 64];
 
 /// All pictures of a result: the stem of the file's name, and the SVG.
-pub(in crate::bench) fn plots(result: &Value) -> Vec<(String, String)> {
+pub(super) fn plots(result: &Value) -> Vec<(String, String)> {
     let rows = rows(result);
     let mut pictures = Vec::new();
     for load in loads(&rows) {

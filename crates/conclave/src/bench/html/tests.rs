@@ -78,9 +78,6 @@ fn sample() -> Value {
 #[test]
 fn a_page_tells_everything_of_a_result() {
     let page = page(&sample());
-    if let Some(file) = std::env::var_os("CONCLAVE_SAMPLE_PAGE") {
-        std::fs::write(file, &page).unwrap();
-    }
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
     for text in [
         "AMD &lt;EPYC&gt;",
@@ -152,4 +149,16 @@ fn odd_results_are_still_pages() {
         assert!(page.contains("<h1>") && !page.contains("NaN"), "{result}");
         let _ = plots(&result);
     }
+}
+
+#[test]
+fn a_page_is_written_with_its_pictures_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.html");
+    write(&file, &sample()).unwrap_or_else(|_| panic!("the folder is there"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), page(&sample()));
+    let svg = fs::read_to_string(folder.path().join("out-latency-64.svg"));
+    assert!(svg.unwrap().starts_with("<svg"));
+    let nowhere = folder.path().join("none").join("out.html");
+    assert!(matches!(write(&nowhere, &sample()), Err(Failure::Input(_))));
 }
