@@ -254,9 +254,10 @@ fn goals(body: &mut String, result: &Value) {
     );
     let text = |value: &Value| escape(value.as_str().unwrap_or("-"));
     for goal in goals {
-        let (class, word) = match goal["met"] == true {
-            true => ("held", "met"),
-            false => ("not-held", "not met"),
+        let (class, word) = if goal["met"] == true {
+            ("held", "met")
+        } else {
+            ("not-held", "not met")
         };
         let against = goal["against"].as_str().unwrap_or("-");
         let _ = writeln!(

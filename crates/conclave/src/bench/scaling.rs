@@ -4,13 +4,14 @@
 //! system grows is how much of the work its busiest node has to do, so that is measured: its share
 //! of the cycles, beside the load that the toolbox computes, and the processor time it used.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::load::{Conclave, Drive, Load, Referee, Running};
+use super::load::{Conclave, Drive, Load, Running};
 use super::{Target, all_cpu};
 use crate::cli::Failure;
 use crate::output;
@@ -121,7 +122,7 @@ async fn measure(
         client,
         patience: PATIENCE,
     };
-    let running = Running::start(&[taker.clone()], drive, Arc::new(Referee::default()));
+    let running = Running::start(slice::from_ref(&taker), drive, Arc::default());
     tokio::time::sleep(warm).await;
     running.measure();
     let end = Instant::now() + plan.span;
