@@ -214,7 +214,8 @@ enum Command {
         conclave bench --held 100000\n  conclave bench --used 10000000\n  \
         conclave bench --objects --nodes 7 --byzantine 1 --clients 1,16,64\n  \
         conclave bench --against etcd,zookeeper,redis,redlock --html out.html\n  \
-        conclave bench --against conclave --loads kill --clients 64 --json")]
+        conclave bench --against conclave --loads kill --clients 64 --json\n  \
+        conclave bench --scaling --sizes 4,12,24,40 --seconds 5")]
     Bench(bench::Bench),
     /// Break a real cluster on purpose, and check what everybody believed
     #[command(subcommand)]

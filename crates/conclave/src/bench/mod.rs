@@ -6,10 +6,12 @@ mod echo;
 mod html;
 mod load;
 mod objects;
+mod scaling;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use conclave_protocol::lock::{Mode, Quorums};
 use conclave_wire::cluster::RestartText;
@@ -39,7 +41,8 @@ pub(crate) struct Bench {
         long,
         value_name = "N,..",
         value_delimiter = ',',
-        default_value = "1,16,64,256"
+        default_value = "1,16,64,256",
+        default_value_if("scaling", ArgPredicate::IsPresent, "64")
     )]
     clients: Vec<usize>,
     /// What they do, in turn; all without it
@@ -75,6 +78,23 @@ pub(crate) struct Bench {
     keys: usize,
     #[command(flatten)]
     against: against::Flags,
+    /// Grow the cluster instead: billiard and majority at each of --sizes, one cluster at a time,
+    /// with 64 clients unless said otherwise; what the busiest node has to do, beside its load
+    #[arg(long)]
+    #[arg(conflicts_with_all = [
+        "against", "held", "used", "objects", "beside", "rate", "rounds", "loads", "connections",
+        "nodes", "quorum", "groups"
+    ])]
+    scaling: bool,
+    /// How many nodes those clusters have
+    #[arg(
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "4,12,24,40"
+    )]
+    #[arg(requires = "scaling")]
+    sizes: Vec<u32>,
     /// Print JSON; the last line is the result
     #[arg(long)]
     json: bool,
@@ -173,6 +193,16 @@ impl Bench {
             .enable_all()
             .worker_threads(2)
             .build()?;
+        if self.scaling {
+            return runtime.block_on(scaling::run(&scaling::Plan {
+                shape: &self.shape,
+                sizes: &self.sizes,
+                clients: &self.clients,
+                names: self.names,
+                span: self.span(),
+                json: self.json,
+            }));
+        }
         let mut targets = runtime.block_on(self.targets())?;
         let first = targets.first_mut();
         let first = first.expect("invariant: the cluster of the flags is always there");

@@ -13,6 +13,8 @@ use crate::cli::Failure;
 use crate::output::{self, Progress};
 use crate::quorum::draw;
 use figure::{Made, Paper};
+pub(crate) use markdown::escape;
+pub(crate) use page::framed;
 use page::{About, Shown};
 use pool::Setting;
 

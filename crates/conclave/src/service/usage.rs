@@ -18,6 +18,23 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     used / ticks_per_second()
 }
 
+/// CPU seconds that a process has used, to the nanosecond: the hundredths of [`cpu_seconds`] are
+/// too coarse for a node that shares its core with many. Threads that have ended do not count.
+pub(crate) fn cpu_exactly(pid: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let files = threads.into_iter().flatten().flatten();
+    let nanos = files.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    let nanos: f64 = nanos.sum();
+    if nanos > 0.0 {
+        nanos / 1e9
+    } else {
+        cpu_seconds(pid)
+    }
+}
+
 /// Linux reports process times in hundredths of a second on every architecture.
 fn ticks_per_second() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
@@ -58,6 +75,12 @@ mod tests {
         std::hint::black_box(sum);
         assert!(resident_mb(std::process::id()) > 0.1);
         assert_eq!(cpu_seconds(0), 0.0);
+        let (exact, rough) = (
+            cpu_exactly(std::process::id()),
+            cpu_seconds(std::process::id()),
+        );
+        assert!(exact > 0.0 && rough > 0.0);
+        assert_eq!(cpu_exactly(0), 0.0);
     }
 
     #[test]

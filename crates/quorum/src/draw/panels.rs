@@ -56,6 +56,9 @@ pub enum Axis {
     /// From the smallest value to the largest, each factor as wide as the same factor elsewhere;
     /// the numbers along it are the values themselves. What is not positive is left out.
     Log,
+    /// Shares from 0 to the largest below 1, each further nine as wide as the one before: half,
+    /// 90 %, 99 % and so on. A share of 1 has no place and is left out.
+    Nines,
 }
 
 /// A line of a chart: its name in the legend, and its points by ascending x. Points that are no
@@ -169,6 +172,23 @@ fn compared() -> String {
     format!(r#"class="compared" fill="none" stroke="{INK}" stroke-width="1.6""#)
 }
 
+/// The digits of a large whole number in threes; other text as it is.
+fn grouped(text: &str) -> String {
+    if text.len() < 5 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.to_owned();
+    }
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while rest.len() > 3 {
+        let (front, last) = rest.split_at(rest.len() - 3);
+        parts.push(last);
+        rest = front;
+    }
+    parts.push(rest);
+    parts.reverse();
+    parts.join(",")
+}
+
 /// A number with three digits or so.
 fn rounded(value: f64) -> String {
     let digits = 2 - value.abs().max(1e-3).log10().floor() as i32;
@@ -222,9 +242,7 @@ impl Panel {
         let points = traces.iter().flat_map(|trace| &trace.points);
         let points: Vec<(f64, f64)> = points.copied().filter(usable).collect();
         if let Chart::Curves { x, y, .. } = &self.chart {
-            let shown = |point: &&(f64, f64)| {
-                (*x != Axis::Log || point.0 > 0.0) && (*y != Axis::Log || point.1 > 0.0)
-            };
+            let shown = |point: &&(f64, f64)| x.shows(point.0) && y.shows(point.1);
             let shown = points.iter().filter(shown);
             let (across, up): (Vec<f64>, Vec<f64>) = shown.copied().unzip();
             return Axes {
@@ -249,6 +267,22 @@ impl Panel {
     }
 }
 
+impl Axis {
+    /// Whether a value has a place.
+    fn shows(self, value: f64) -> bool {
+        match self {
+            Self::Log => value.is_finite() && value > 0.0,
+            Self::Nines => (0.0..1.0).contains(&value),
+            Self::FromZero | Self::Fit | Self::Falling => value.is_finite(),
+        }
+    }
+}
+
+/// How many nines a share has; a half has about a third of one.
+fn nines(share: f64) -> f64 {
+    -(1.0 - share.clamp(0.0, 1.0 - 1e-12)).log10()
+}
+
 /// The values along one axis.
 struct Span {
     axis: Axis,
@@ -262,6 +296,9 @@ impl Span {
     /// The span of these values; `room` stretches an axis that begins at 0.
     fn new(axis: Axis, mut values: Vec<f64>, room: f64) -> Self {
         values.retain(|value| value.is_finite());
+        if axis == Axis::Nines {
+            return Self::nines(&values);
+        }
         values.sort_by(f64::total_cmp);
         values.dedup();
         let least = values.first().copied().unwrap_or(0.0);
@@ -308,10 +345,34 @@ impl Span {
         span
     }
 
+    /// The span of shares.
+    fn nines(values: &[f64]) -> Self {
+        let shown = values.iter().copied().filter(|value| *value < 1.0);
+        let to = shown.fold(0.9, f64::max);
+        let round = [0.0, 0.5].into_iter();
+        let round = round.chain((1..=12).map(|nines| 1.0 - 0.1f64.powi(nines)));
+        Self {
+            axis: Axis::Nines,
+            from: 0.0,
+            to,
+            marks: round.filter(|mark| *mark <= to + 1e-12).collect(),
+        }
+    }
+
+    /// A number along the axis.
+    fn label(&self, value: f64) -> String {
+        if self.axis == Axis::Nines {
+            let digits = (nines(value).round() as usize).saturating_sub(2);
+            return format!("{:.digits$} %", value * 100.0);
+        }
+        grouped(&number(value))
+    }
+
     /// Where a value lies, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let share = match self.axis {
             Axis::Log => (value / self.from).ln() / (self.to / self.from).ln(),
+            Axis::Nines => nines(value) / nines(self.to),
             Axis::Falling => (self.to - value) / (self.to - self.from),
             Axis::FromZero | Axis::Fit => (value - self.from) / (self.to - self.from),
         };
@@ -319,7 +380,7 @@ impl Span {
     }
 
     fn shows(&self, value: f64) -> bool {
-        value.is_finite() && (self.axis != Axis::Log || value > 0.0)
+        self.axis.shows(value)
     }
 }
 
@@ -349,7 +410,7 @@ impl Axes {
             let (left, y) = self.at(self.x.from, *value);
             let left = left.min(LEFT);
             svg.line((left, y), (left + WIDTH, y), &grid);
-            svg.text((left - 8.0, y), 12.0, &end, &number(*value));
+            svg.text((left - 8.0, y), 12.0, &end, &self.y.label(*value));
         }
         if let Chart::Bars { bars, .. } = &panel.chart {
             self.names(svg, bars);
@@ -357,7 +418,7 @@ impl Axes {
             for value in &self.x.marks {
                 let (x, _) = self.at(*value, self.y.from);
                 svg.line((x, HEAD), (x, bottom), &grid);
-                svg.text((x, bottom + 14.0), 12.0, &middle, &number(*value));
+                svg.text((x, bottom + 14.0), 12.0, &middle, &self.x.label(*value));
             }
         }
         let frame = format!(r#"fill="none" stroke="{EDGE}""#);
@@ -503,7 +564,18 @@ mod tests {
         assert_eq!((falling.share(1.0), falling.share(0.75)), (0.0, 1.0));
         let tens = Span::new(Axis::Log, vec![0.002, 0.9], 1.05);
         assert_eq!((tens.from, tens.to), (0.001, 1.0));
-        for axis in [Axis::FromZero, Axis::Fit, Axis::Falling, Axis::Log] {
+        let tail = Span::new(Axis::Nines, vec![0.0, 0.5, 0.999, 1.0], 1.0);
+        let labels: Vec<String> = tail.marks.iter().map(|mark| tail.label(*mark)).collect();
+        assert_eq!(labels, ["0 %", "50 %", "90 %", "99 %", "99.9 %"]);
+        assert!((tail.share(0.9) - 1.0 / 3.0).abs() < 1e-9 && tail.share(0.0) == 0.0);
+        assert!(tail.shows(0.0) && !tail.shows(1.0) && !tail.shows(-0.1));
+        for axis in [
+            Axis::FromZero,
+            Axis::Fit,
+            Axis::Falling,
+            Axis::Log,
+            Axis::Nines,
+        ] {
             for values in [vec![], vec![0.0], vec![3.0], vec![-1.0]] {
                 let span = Span::new(axis, values, 1.0);
                 assert!(span.share(1.0).is_finite(), "{axis:?}");
@@ -543,6 +615,12 @@ mod tests {
         assert_eq!(rounded(805.3271), "805");
         assert_eq!(rounded(24.5108), "24.5");
         assert_eq!(rounded(0.0), "0");
+        assert_eq!(grouped("1000000"), "1,000,000");
+        assert_eq!(grouped("20000"), "20,000");
+        assert_eq!(
+            (grouped("1000"), grouped("1e-15")),
+            ("1000".into(), "1e-15".into())
+        );
     }
 
     #[test]

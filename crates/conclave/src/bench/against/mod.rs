@@ -19,7 +19,6 @@ mod redlock;
 #[cfg(feature = "peers")]
 mod zookeeper;
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ pub(super) struct Flags {
         "held", "used", "objects", "beside", "rate", "restart", "connections"
     ])]
     against: Vec<Peer>,
-    /// Write the result as a page with plots
+    /// Write the result as a page with plots, and the plots beside it
     #[arg(long, value_name = "FILE", requires = "against")]
     html: Option<PathBuf>,
     /// Where etcd, redis-server and zookeeper.jar are; without it where packages put them
@@ -133,8 +132,7 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<(), Failure> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     let (rows, result) = result?;
     if let Some(file) = &plan.flags.html {
-        fs::write(file, super::html::page(&result))
-            .map_err(|error| Failure::Input(format!("{}: {error}", file.display())))?;
+        super::html::write(file, &result)?;
     }
     if plan.json {
         output::line(result.to_string())?;
