@@ -6,8 +6,11 @@
 
 mod conn;
 mod core;
+mod job;
 mod sights;
 mod task;
+#[cfg(test)]
+mod tests;
 pub(crate) mod timer;
 mod traced;
 
@@ -27,7 +30,8 @@ use conclave_wire::cluster::ClusterError;
 use tokio::sync::Notify;
 
 pub use self::core::Counters;
-use self::core::{Cell, Core, JobState, Keys, Kind, Stage, Told, Wish, locked};
+use self::core::{Core, Stage};
+use self::job::{Cell, JobState, Keys, Kind, Told, Wish, locked};
 use crate::clock;
 use crate::dial::Hello;
 use crate::secure::Security;
@@ -243,7 +247,7 @@ impl Job {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Told {
-        if let Some(told) = locked(&self.cell).look_now(self.key, cx) {
+        if let Ok(told) = locked(&self.cell).look_now(self.key, cx) {
             return told;
         }
         // After a pause, what was lost meanwhile is known before what was won is told.
@@ -253,7 +257,7 @@ impl Job {
 
     /// What the machine has told already, without waiting.
     pub fn try_next(&self) -> Option<ClientEvent> {
-        if let Some(event) = locked(&self.cell).pop_now(self.key) {
+        if let Ok(event) = locked(&self.cell).pop_now(self.key) {
             return event;
         }
         self.owned.shared.with(Core::wake_due);

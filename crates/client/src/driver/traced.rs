@@ -6,7 +6,8 @@ use conclave_protocol::id::{Key, NodeId};
 use conclave_protocol::lock::{Ask, ClientEvent, Message};
 
 use super::Work;
-use super::core::{Core, locked};
+use super::core::Core;
+use super::job::locked;
 use crate::trace::{self, Acquisition, Caller};
 
 /// The spans of a job that begins.
