@@ -88,11 +88,9 @@ impl Wanted {
                     name,
                     token,
                     members,
+                    group,
                     ..
                 }) => {
-                    let Some(group) = job.group(&name) else {
-                        return Ok(Followed::Lost);
-                    };
                     parts.push(Part {
                         name,
                         token,
@@ -123,11 +121,10 @@ impl Wanted {
                 None => return Err(AcquireError::Closed),
             };
             if complete {
-                let hold = Hold::new(job, parts);
                 // After a pause it may be over already; whoever gets a guard has had it.
-                let held = hold.is_held();
+                let held = parts.iter().all(|part| job.holds(&part.name));
                 return Ok(if held {
-                    Followed::Held(hold)
+                    Followed::Held(Hold::new(job, parts))
                 } else {
                     Followed::Lost
                 });

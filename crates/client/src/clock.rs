@@ -7,9 +7,14 @@ use rustix::time::{ClockId, clock_gettime};
 /// same for all processes of one machine.
 pub fn now() -> Now {
     Now {
-        mono: Instant::from_nanos(nanos(STEADY)),
+        mono: steady(),
         wall: Wall(nanos(ClockId::Realtime) / 1000),
     }
+}
+
+/// What the steady clock says now.
+pub(crate) fn steady() -> Instant {
+    Instant::from_nanos(nanos(STEADY))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

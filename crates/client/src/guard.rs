@@ -88,8 +88,9 @@ impl Guard {
         self.hold.job.lost()
     }
 
-    /// Releases the lock; the nodes are told without waiting for their answers. An error says that
-    /// it had been lost before.
+    /// Releases the lock; the nodes are told without waiting for their answers, together with what
+    /// this task asks for next or as soon as it lets other tasks run. An error says that the lock
+    /// had been lost before.
     pub fn release(self) -> impl Future<Output = Result<(), LostError>> + Send {
         std::future::ready(self.hold.release())
     }
@@ -306,17 +307,11 @@ impl Hold {
     }
 
     fn release(self) -> Result<(), LostError> {
-        let lost = {
-            let parts = self.parts();
-            let mut lost = parts
-                .iter()
-                .filter(|part| self.job.held_until(&part.name).is_none());
-            lost.next().map(|part| part.name.clone())
-        };
-        self.job.release();
-        match lost {
+        let parts = self.parts.into_inner();
+        let parts = parts.unwrap_or_else(PoisonError::into_inner);
+        match self.job.leave(parts.iter().map(|part| &part.name)) {
             None => Ok(()),
-            Some(name) => Err(LostError { name }),
+            Some(name) => Err(LostError { name: name.clone() }),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The machine with everything around it that callers and the background task share.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use conclave_protocol::id::{ConnNo, Key, Name, NodeId};
 use conclave_protocol::lock::{
@@ -12,6 +12,7 @@ use conclave_protocol::lock::{
 use conclave_protocol::{Instant, Machine};
 use tokio::sync::Notify;
 
+use super::Work;
 use super::conn::{Flushed, OUT_MAX, Writer};
 use super::sights::Sights;
 use super::timer::Timer;
@@ -53,6 +54,8 @@ pub(super) enum Stage {
 pub(super) enum Flush {
     /// Nobody yet: a caller may write at once.
     Free,
+    /// The next caller that writes at once, or else the background task at its next turn.
+    Later,
     /// The background task, after others that are ready had their turn.
     Asked,
     /// The background task, at its next turn.
@@ -73,6 +76,8 @@ pub(super) enum Kind {
 /// What a caller waits for.
 #[derive(Debug)]
 pub(super) struct JobState {
+    /// The earliest end of the locks that it holds, as they were told; zero once that is not all.
+    until: Instant,
     pub(super) kind: Kind,
     pub(super) events: VecDeque<ClientEvent>,
     /// What a watch has not read, beside its events.
@@ -114,6 +119,7 @@ impl JobState {
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             kind,
+            until: Instant::FAR,
             events: VecDeque::new(),
             sights: Sights::default(),
             waker: None,
@@ -124,6 +130,41 @@ impl JobState {
         }
     }
 
+    /// Whether all that it was told to hold is held right now, for sure.
+    pub(super) fn surely_holds(&self) -> bool {
+        !self.is_lost && !self.over && self.until > clock::steady()
+    }
+
+    /// Whether what is told next may be out of date, so that the machine must see the time first.
+    fn is_stale(&self) -> bool {
+        !self.events.is_empty() && self.until < Instant::FAR && self.until <= clock::steady()
+    }
+
+    /// As [`JobState::look`]; none if the machine must see the time first.
+    pub(super) fn look_now(&mut self, key: Key, cx: &Context<'_>) -> Option<Told> {
+        (!self.is_stale()).then(|| self.look(key, cx))
+    }
+
+    /// The next thing to tell, without waiting; none if the machine must see the time first.
+    pub(super) fn pop_now(&mut self, key: Key) -> Option<Option<ClientEvent>> {
+        (!self.is_stale()).then(|| self.pop(key))
+    }
+
+    /// The next thing to tell, or its end, or a place among those who are woken.
+    pub(super) fn look(&mut self, key: Key, cx: &Context<'_>) -> Told {
+        if let Some(event) = self.pop(key) {
+            return Poll::Ready(Some(event));
+        }
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let waits = |waker: &Waker| waker.will_wake(cx.waker());
+        if !self.waker.as_ref().is_some_and(waits) {
+            self.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
     /// The next thing to tell.
     pub(super) fn pop(&mut self, key: Key) -> Option<ClientEvent> {
         let seen = self.sights.next(key);
@@ -131,6 +172,12 @@ impl JobState {
     }
 
     fn put(&mut self, event: ClientEvent) {
+        match &event {
+            ClientEvent::Entered { until, .. } => self.until = self.until.min(*until),
+            // It rests on other grants now, or is watched by whoever has the handle.
+            ClientEvent::Moved { .. } | ClientEvent::Handle(..) => self.until = Instant::ZERO,
+            _ => {}
+        }
         match event {
             ClientEvent::Seen(_, state) => self.sights.state(state),
             ClientEvent::Synced(_, partial) => self.sights.synced(partial),
@@ -155,6 +202,38 @@ impl JobState {
     }
 }
 
+/// What a caller reads: its next event, or that none comes any more.
+pub(super) type Told = Poll<Option<ClientEvent>>;
+
+/// What a job was told. Its caller reads it without disturbing the machine.
+pub(super) type Cell = Arc<Mutex<JobState>>;
+
+/// Looks at what a job was told. Whoever has the core may: never the other way round.
+pub(super) fn locked(cell: &Cell) -> MutexGuard<'_, JobState> {
+    cell.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives every job a key of its own.
+#[derive(Debug, Default)]
+pub(super) struct Keys(AtomicU64);
+
+impl Keys {
+    pub(super) fn next(&self) -> Key {
+        Key(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// What a caller wants of the machine without waiting for it.
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// Begin a piece of work.
+    Begin(Key, Cell, Work),
+    /// Leave the locks of a job that is over for its caller.
+    Leave(Key),
+    /// Nobody wants the job any more.
+    Drop(Key),
+}
+
 #[derive(Debug, Default)]
 struct Link {
     /// The connection that the machine wants.
@@ -172,8 +251,8 @@ pub(super) struct Core {
     pub(super) machine: LockClient,
     config: Arc<Config>,
     out: ClientEffects,
-    pub(super) jobs: HashMap<Key, JobState>,
-    last_key: u64,
+    pub(super) jobs: HashMap<Key, Cell>,
+    keys: Arc<Keys>,
     links: Vec<Link>,
     /// Nodes with bytes to write.
     dirty: Vec<NodeId>,
@@ -196,14 +275,19 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(machine: LockClient, config: Arc<Config>, timer: Arc<Timer>) -> Self {
+    pub(super) fn new(
+        machine: LockClient,
+        config: Arc<Config>,
+        timer: Arc<Timer>,
+        keys: Arc<Keys>,
+    ) -> Self {
         let links = config.quorums.all().map(|_| Link::default()).collect();
         Self {
             machine,
             config,
             out: ClientEffects::new(),
             jobs: HashMap::new(),
-            last_key: 0,
+            keys,
             links,
             dirty: Vec::new(),
             broken: Vec::new(),
@@ -227,12 +311,74 @@ impl Core {
             return None;
         }
         let until = self.machine.held_until(key, name)?;
-        (until > clock::now().mono).then_some(until)
+        (until > clock::steady()).then_some(until)
     }
 
-    pub(super) fn new_key(&mut self) -> Key {
-        self.last_key += 1;
-        Key(self.last_key)
+    /// Does what a caller wants.
+    pub(super) fn grant(&mut self, wish: Wish) {
+        match wish {
+            Wish::Begin(key, cell, work) => self.begin(key, cell, work),
+            Wish::Leave(key) => self.leave(key),
+            Wish::Drop(key) => self.forget(key),
+        }
+    }
+
+    fn begin(&mut self, key: Key, cell: Cell, work: Work) {
+        if self.stage != Stage::Running {
+            let mut job = locked(&cell);
+            job.over = true;
+            self.wakes.extend(job.waker.take());
+            return;
+        }
+        self.jobs.insert(key, cell);
+        self.step(match work {
+            Work::Acquire(wish) => ClientInput::Acquire(key, wish),
+            Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
+            Work::AcquireAny(wishes) => ClientInput::AcquireAny(key, wishes),
+            Work::Keep(handle, principal) => ClientInput::Keep(key, handle, principal),
+            Work::Finish(handle) => ClientInput::Finish(key, handle),
+            Work::Abandon(handle) => ClientInput::Abandon(key, handle),
+            Work::Watch(what) => ClientInput::Watch(key, what),
+        });
+        self.send_soon();
+    }
+
+    pub(super) fn leave(&mut self, key: Key) {
+        if self.stage == Stage::Running {
+            self.step(ClientInput::Release(key));
+            // A caller that is not alone is likely to be followed by another.
+            if self.jobs.len() > 1 {
+                self.send_later();
+            } else {
+                self.send_soon();
+            }
+        }
+        self.jobs.remove(&key);
+    }
+
+    /// Cancels what waits, releases what is held.
+    fn forget(&mut self, key: Key) {
+        let Some(cell) = self.jobs.remove(&key) else {
+            return;
+        };
+        let mut job = locked(&cell);
+        if self.stage != Stage::Running || job.kind == Kind::Handle {
+            return;
+        }
+        let over = job.over;
+        let events = std::mem::take(&mut job.events);
+        drop(job);
+        if !over {
+            self.step(ClientInput::Release(key));
+        }
+        for event in events {
+            // A handle that nobody took: its lock would stay until its TTL.
+            if let ClientEvent::Handle(_, handle, _) = event {
+                let key = self.keys.next();
+                self.step(ClientInput::Abandon(key, handle));
+            }
+        }
+        self.send_soon();
     }
 
     /// Steps the machine. What was due before comes first: after a pause, a lock that ran out is
@@ -246,7 +392,7 @@ impl Core {
     pub(super) fn wake_due(&mut self) {
         let due = |machine: &LockClient| {
             let wake = machine.next_wake();
-            wake.is_some_and(|wake| wake.at <= clock::now().mono)
+            wake.is_some_and(|wake| wake.at <= clock::steady())
         };
         if due(&self.machine) {
             self.raw_step(ClientInput::Wake);
@@ -319,9 +465,10 @@ impl Core {
         self.trace_told(key, &event);
         let lost = matches!(event, ClientEvent::Lost(..));
         self.counters.lost += u64::from(lost);
-        let Some(job) = self.jobs.get_mut(&key) else {
+        let Some(cell) = self.jobs.get(&key) else {
             return;
         };
+        let mut job = locked(cell);
         // After its last event the machine no longer knows the key.
         job.over |= matches!(event, ClientEvent::Ended(..)) || !self.machine.knows(key);
         if lost {
@@ -430,7 +577,8 @@ impl Core {
     }
 
     fn takers(&self) -> Vec<Key> {
-        let takes = self.jobs.iter().filter(|(_, job)| job.kind != Kind::Handle);
+        let jobs = self.jobs.iter();
+        let takes = jobs.filter(|(_, cell)| locked(cell).kind != Kind::Handle);
         takes.map(|(key, _)| *key).collect()
     }
 
@@ -485,14 +633,24 @@ impl Core {
     /// Sends what a caller has just put into the buffers, or leaves it to the task if several
     /// callers are about to do the same.
     pub(super) fn send_soon(&mut self) {
-        if self.dirty.is_empty() || self.flush != Flush::Free {
+        if self.dirty.is_empty() || !matches!(self.flush, Flush::Free | Flush::Later) {
             return;
         }
         if self.crowd > 1 {
             self.flush = Flush::Asked;
             self.wake_task = true;
         } else {
+            self.flush = Flush::Free;
             self.write_all(None);
+        }
+    }
+
+    /// Sends what a caller has just put into the buffers together with what it says next, or when
+    /// it lets others run: whoever leaves a lock often asks for one right away.
+    pub(super) fn send_later(&mut self) {
+        if !self.dirty.is_empty() && self.flush == Flush::Free {
+            self.flush = Flush::Later;
+            self.wake_task = true;
         }
     }
 
@@ -520,10 +678,11 @@ impl Core {
         }
         for key in self.takers() {
             // Whoever still uses it hears that it is gone before any node does.
-            if let Some(job) = self.jobs.get_mut(&key)
-                && !job.over
-            {
-                job.lose();
+            if let Some(cell) = self.jobs.get(&key) {
+                let mut job = locked(cell);
+                if !job.over {
+                    job.lose();
+                }
             }
             self.step(ClientInput::Release(key));
         }
@@ -537,7 +696,8 @@ impl Core {
         for link in &mut self.links {
             *link = Link::default();
         }
-        for job in self.jobs.values_mut() {
+        for cell in self.jobs.values() {
+            let mut job = locked(cell);
             if !job.over {
                 job.over = true;
                 // Nobody renews it any more.

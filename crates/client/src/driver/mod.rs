@@ -13,20 +13,21 @@ mod traced;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Context;
 
 use conclave_protocol::Instant;
 use conclave_protocol::id::{ClientId, GrantNo, Key, Name, NodeId, Token};
 use conclave_protocol::lock::{
-    Acquire, ClientEvent, ClientInput, Config, Group, Handle, LockClient, NodeHealth, Watch,
+    Acquire, ClientEvent, ClientInput, Config, Handle, LockClient, NodeHealth, Watch,
 };
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
 use tokio::sync::Notify;
 
 pub use self::core::Counters;
-use self::core::{Core, JobState, Kind, Stage};
+use self::core::{Cell, Core, JobState, Keys, Kind, Stage, Told, Wish, locked};
 use crate::clock;
 use crate::dial::Hello;
 use crate::secure::Security;
@@ -111,8 +112,17 @@ impl Driver {
             security.bearer(),
         );
         let timer = Arc::new(Timer::new());
+        let keys = Arc::new(Keys::default());
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(machine, config.clone(), timer.clone())),
+            core: Mutex::new(Core::new(
+                machine,
+                config.clone(),
+                timer.clone(),
+                keys.clone(),
+            )),
+            keys,
+            posted: Mutex::default(),
+            waiting: AtomicUsize::new(0),
             timer,
             ended: Notify::new(),
             config,
@@ -131,7 +141,7 @@ impl Driver {
         &self.owned.shared.config
     }
 
-    /// Begins a piece of work. Nothing blocks; the machine is told at once.
+    /// Begins a piece of work. Nothing blocks; the machine is told at once, by whoever has it.
     pub fn begin(&self, work: Work) -> Job {
         self.begin_for(work, Caller::current())
     }
@@ -143,30 +153,17 @@ impl Driver {
             Work::Watch(_) => Kind::Watch,
             Work::Keep(..) | Work::Finish(_) | Work::Abandon(_) => Kind::Handle,
         };
-        let key = self.owned.shared.with(|core| {
-            let key = core.new_key();
-            let mut state = JobState::new(kind);
-            state.trace = traced::begin(&work, caller);
-            state.over = core.stage != Stage::Running;
-            let runs = !state.over;
-            core.jobs.insert(key, state);
-            if runs {
-                core.step(match work {
-                    Work::Acquire(wish) => ClientInput::Acquire(key, wish),
-                    Work::AcquireAll(wishes) => ClientInput::AcquireAll(key, wishes),
-                    Work::AcquireAny(wishes) => ClientInput::AcquireAny(key, wishes),
-                    Work::Keep(handle, principal) => ClientInput::Keep(key, handle, principal),
-                    Work::Finish(handle) => ClientInput::Finish(key, handle),
-                    Work::Abandon(handle) => ClientInput::Abandon(key, handle),
-                    Work::Watch(what) => ClientInput::Watch(key, what),
-                });
-                core.send_soon();
-            }
-            key
-        });
+        let key = self.owned.shared.keys.next();
+        let mut state = JobState::new(kind);
+        state.trace = traced::begin(&work, caller);
+        let cell = Arc::new(Mutex::new(state));
+        let wish = Wish::Begin(key, cell.clone(), work);
+        self.owned.shared.post(wish);
         Job {
             key,
+            cell,
             owned: self.owned.clone(),
+            left: false,
         }
     }
 
@@ -227,7 +224,10 @@ impl Driver {
 #[derive(Debug)]
 pub struct Job {
     key: Key,
+    cell: Cell,
     owned: Arc<Owned>,
+    /// Whether the caller has left: nothing is to be done any more.
+    left: bool,
 }
 
 impl Job {
@@ -242,36 +242,22 @@ impl Job {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ClientEvent>> {
-        self.owned.shared.with(|core| {
-            // After a pause, what was lost meanwhile is known before what was won is told.
-            core.wake_due();
-            let Some(job) = core.jobs.get_mut(&self.key) else {
-                return Poll::Ready(None);
-            };
-            if let Some(event) = job.pop(self.key) {
-                return Poll::Ready(Some(event));
-            }
-            if job.over {
-                return Poll::Ready(None);
-            }
-            if !job
-                .waker
-                .as_ref()
-                .is_some_and(|waker| waker.will_wake(cx.waker()))
-            {
-                job.waker = Some(cx.waker().clone());
-            }
-            Poll::Pending
-        })
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Told {
+        if let Some(told) = locked(&self.cell).look_now(self.key, cx) {
+            return told;
+        }
+        // After a pause, what was lost meanwhile is known before what was won is told.
+        self.owned.shared.with(Core::wake_due);
+        locked(&self.cell).look(self.key, cx)
     }
 
     /// What the machine has told already, without waiting.
     pub fn try_next(&self) -> Option<ClientEvent> {
-        self.owned.shared.with(|core| {
-            core.wake_due();
-            core.jobs.get_mut(&self.key)?.pop(self.key)
-        })
+        if let Some(event) = locked(&self.cell).pop_now(self.key) {
+            return event;
+        }
+        self.owned.shared.with(Core::wake_due);
+        locked(&self.cell).pop(self.key)
     }
 
     /// Stops waiting; the last event says how it ended (it may have entered just before).
@@ -282,6 +268,30 @@ impl Job {
     /// Leaves the lock, or all locks taken together.
     pub fn release(&self) {
         self.tell(ClientInput::Release(self.key));
+    }
+
+    /// Leaves the lock, or all locks taken together, and says which of these was lost before, if
+    /// one was. The nodes are told together with what the caller says next, or as soon as it lets
+    /// other tasks run.
+    pub(crate) fn leave<'a>(
+        mut self,
+        mut names: impl Iterator<Item = &'a Name>,
+    ) -> Option<&'a Name> {
+        self.left = true;
+        if self.surely_holds() {
+            self.owned.shared.post(Wish::Leave(self.key));
+            return None;
+        }
+        self.owned.shared.with(|core| {
+            core.wake_due();
+            let lost = names.find(|name| core.held_until(self.key, name).is_none());
+            core.leave(self.key);
+            lost
+        })
+    }
+
+    fn surely_holds(&self) -> bool {
+        locked(&self.cell).surely_holds()
     }
 
     /// Changes what others may read about the holder.
@@ -315,51 +325,26 @@ impl Job {
         })
     }
 
-    /// The group that the request belongs to, while it lives: what a fence compares.
-    pub fn group(&self, name: &Name) -> Option<Group> {
-        self.owned.shared.with(|core| {
-            let ask = core.machine.ask(self.key, name);
-            ask.map(|ask| ask.group())
-        })
+    /// Whether a lock is held right now, by the clock.
+    pub(crate) fn holds(&self, name: &Name) -> bool {
+        self.surely_holds() || self.held_until(name).is_some()
     }
 
     /// Ends when a lock of this job is lost; at once if one is lost already. A job that ends
     /// otherwise never ends it.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        let alarm = self.owned.shared.with(|core| {
-            core.wake_due();
-            core.jobs.get_mut(&self.key).map(JobState::alarm)
-        });
-        async move {
-            match alarm {
-                Some(alarm) => alarm.heard().await,
-                None => std::future::pending().await,
-            }
-        }
+        self.owned.shared.with(Core::wake_due);
+        let alarm = locked(&self.cell).alarm();
+        async move { alarm.heard().await }
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.owned.shared.with(|core| {
-            let Some(job) = core.jobs.remove(&self.key) else {
-                return;
-            };
-            if core.stage != Stage::Running || job.kind == Kind::Handle {
-                return;
-            }
-            if !job.over {
-                core.step(ClientInput::Release(self.key));
-            }
-            for event in job.events {
-                // A handle that nobody took: its lock would stay until its TTL.
-                if let ClientEvent::Handle(_, handle, _) = event {
-                    let key = core.new_key();
-                    core.step(ClientInput::Abandon(key, handle));
-                }
-            }
-            core.send_soon();
-        });
+        if self.left {
+            return;
+        }
+        self.owned.shared.post(Wish::Drop(self.key));
     }
 }
 
@@ -379,6 +364,10 @@ impl Drop for Owned {
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Core>,
+    keys: Arc<Keys>,
+    /// Wishes of callers that found the core taken, in order, and how many there are.
+    posted: Mutex<Vec<Wish>>,
+    waiting: AtomicUsize,
     timer: Arc<Timer>,
     ended: Notify,
     config: Arc<Config>,
@@ -388,18 +377,83 @@ impl Shared {
     /// Does something with the core, then wakes whoever has something to do.
     fn with<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.take_posted(&mut core);
         let done = act(&mut core);
-        core.arm();
-        let wakes = std::mem::take(&mut core.wakes);
-        let task = std::mem::take(&mut core.wake_task)
-            .then(|| core.task.clone())
-            .flatten();
-        drop(core);
-        // Whoever is woken finds the lock free.
-        task.into_iter()
-            .chain(wakes)
-            .for_each(std::task::Waker::wake);
+        self.finish(core);
         done
+    }
+
+    /// Does what a caller wants, or leaves it to whoever has the core: many callers at once would
+    /// else wait for each other, and each wait costs more than what it waits for.
+    fn post(&self, wish: Wish) {
+        if let Some(mut core) = self.free_core() {
+            self.take_posted(&mut core);
+            core.grant(wish);
+            self.finish(core);
+            return;
+        }
+        {
+            let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+            posted.push(wish);
+            // Counted before we look whether the core is still taken: whoever gives it back looks
+            // at the count afterwards, so one of us sees the other.
+            self.waiting.store(posted.len(), Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+        if let Some(core) = self.free_core() {
+            self.finish(core);
+        }
+    }
+
+    /// The core, if nobody has it.
+    fn free_core(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Does what was posted so far. It comes before anything that is wanted later.
+    fn take_posted(&self, core: &mut Core) {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let posted = {
+            let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+            self.waiting.store(0, Ordering::SeqCst);
+            std::mem::take(&mut *posted)
+        };
+        for wish in posted {
+            core.grant(wish);
+        }
+    }
+
+    /// Gives the core back, when nothing is posted any more, and wakes whoever has something to
+    /// do.
+    fn finish<'a>(&'a self, mut core: MutexGuard<'a, Core>) {
+        loop {
+            self.take_posted(&mut core);
+            core.arm();
+            let wakes = std::mem::take(&mut core.wakes);
+            let task = std::mem::take(&mut core.wake_task)
+                .then(|| core.task.clone())
+                .flatten();
+            drop(core);
+            // Whoever is woken finds the lock free.
+            task.into_iter()
+                .chain(wakes)
+                .for_each(std::task::Waker::wake);
+            fence(Ordering::SeqCst);
+            if self.waiting.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            // Whoever has it now looks after its own work.
+            let Some(free) = self.free_core() else {
+                return;
+            };
+            core = free;
+        }
     }
 }
 

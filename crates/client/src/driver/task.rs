@@ -104,7 +104,7 @@ impl Task {
 
     /// One turn under the lock: whether to come again at once, and whether all is over.
     fn work(&mut self, core: &mut Core, cx: &mut Context<'_>) -> (bool, bool) {
-        if core.flush == Flush::Due {
+        if matches!(core.flush, Flush::Due | Flush::Later) {
             core.flush = Flush::Free;
             core.write_all(Some(cx));
         }

@@ -6,7 +6,7 @@ use conclave_protocol::id::{Key, NodeId};
 use conclave_protocol::lock::{Ask, ClientEvent, Message};
 
 use super::Work;
-use super::core::Core;
+use super::core::{Core, locked};
 use crate::trace::{self, Acquisition, Caller};
 
 /// The spans of a job that begins.
@@ -43,8 +43,9 @@ impl Core {
 
     fn trace_asked(&mut self, node: NodeId, ask: &Arc<Ask>) {
         let key = self.machine.key_of(ask.session, ask.request);
-        let job = key.and_then(|key| self.jobs.get_mut(&key));
-        if let Some(trace) = job.and_then(|job| job.trace.as_mut()) {
+        if let Some(cell) = key.and_then(|key| self.jobs.get(&key))
+            && let Some(trace) = &mut locked(cell).trace
+        {
             trace.asked(node, ask);
         }
     }
@@ -55,8 +56,9 @@ impl Core {
         }
         let machine = &self.machine;
         let lives = |it: trace::Origin| machine.key_of(it.session, it.request).is_some();
-        let job = self.jobs.get_mut(&key);
-        if let Some(trace) = job.and_then(|job| job.trace.as_mut()) {
+        if let Some(cell) = self.jobs.get(&key)
+            && let Some(trace) = &mut locked(cell).trace
+        {
             trace.told(event, lives);
         }
     }

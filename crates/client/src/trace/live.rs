@@ -431,6 +431,8 @@ mod tests {
             name: Name::new("b"),
             token: Token(9),
             members: vec![(NodeId(0), GrantNo(4))],
+            group: b.group(),
+            until: conclave_protocol::Instant::FAR,
         };
         job.told(&entered, |origin| origin == Origin::from(&*b));
         job.told(&ClientEvent::Lost(Key(1), Name::new("b")), |_| false);

@@ -1,6 +1,7 @@
 //! From bytes to steps: reading connections, and how they end.
 
 use conclave_client::secure::{Side, explain};
+use conclave_protocol::Now;
 use conclave_protocol::id::{LinkId, NodeId};
 use conclave_protocol::lock::{Message, NodeInput};
 use conclave_wire::codec::{FRAME_MAX, SKIP_MAX};
@@ -33,7 +34,7 @@ impl Loop {
             let backlog = conn.stage == Stage::Keeper && conn.rest.len() > REST_MAX;
             if backlog && self.may_read() {
                 // What came while the keeper had no room is heard before more is read.
-                match self.digest_with_rest(id, &[]) {
+                match self.digest_with_rest(id, &[], self.now()) {
                     Ok(()) => continue,
                     Err(end) => break Some(end),
                 }
@@ -59,7 +60,8 @@ impl Loop {
             }
             total += bytes;
             reads += 1;
-            if let Err(end) = self.digest_with_rest(id, &scratch[..bytes]) {
+            let read_at = self.now();
+            if let Err(end) = self.digest_with_rest(id, &scratch[..bytes], read_at) {
                 break Some(end);
             }
             if total >= READ_ROUND || reads >= READS_ROUND || !self.may_read() {
@@ -76,14 +78,14 @@ impl Loop {
     }
 
     /// Takes all whole frames of what was kept and what came now, and keeps the start of the next.
-    fn digest_with_rest(&mut self, id: u64, bytes: &[u8]) -> Result<(), End> {
+    fn digest_with_rest(&mut self, id: u64, bytes: &[u8], read_at: Now) -> Result<(), End> {
         let mut rest = self.conns.take_rest(id);
         let left = if rest.is_empty() {
-            let used = self.digest(id, bytes)?;
+            let used = self.digest(id, bytes, read_at)?;
             bytes[used..].to_vec()
         } else {
             rest.extend_from_slice(bytes);
-            let used = self.digest(id, &rest)?;
+            let used = self.digest(id, &rest, read_at)?;
             rest.drain(..used);
             rest
         };
@@ -96,7 +98,7 @@ impl Loop {
     }
 
     /// Takes whole frames off the front and says how many bytes they were.
-    fn digest(&mut self, id: u64, bytes: &[u8]) -> Result<usize, End> {
+    fn digest(&mut self, id: u64, bytes: &[u8], read_at: Now) -> Result<usize, End> {
         let mut used = 0;
         loop {
             let Some(stage) = self.conns.stage(id) else {
@@ -120,12 +122,15 @@ impl Loop {
                     None
                 }
                 Stage::Client { known } => {
-                    self.take_message(id, left, |it, message| it.client_says(id, known, message))?
+                    let link = (id, known);
+                    self.take_message(id, left, |it, message| {
+                        it.client_says(link, read_at, message)
+                    })?
                 }
                 Stage::Keeper => self.take_ask(id, left)?,
                 Stage::Levels(node) => self.take_level(id, node, left)?,
                 Stage::Node(node) => {
-                    self.take_message(id, left, |it, message| it.node_says(node, message))?
+                    self.take_message(id, left, |it, message| it.node_says(node, read_at, message))?
                 }
             };
             match taken {
@@ -159,22 +164,27 @@ impl Loop {
         }
     }
 
-    fn client_says(&mut self, id: u64, known: bool, message: Message) -> Result<(), End> {
+    fn client_says(
+        &mut self,
+        (id, known): (u64, bool),
+        read_at: Now,
+        message: Message,
+    ) -> Result<(), End> {
         if !said_by_clients(&message) {
             return Err(End::Rude("it sends what only nodes send"));
         }
         if !known && matches!(message, Message::Hello { .. }) {
             self.conns.set_stage(id, Stage::Client { known: true });
         }
-        self.step(NodeInput::Receive(LinkId(id), message));
+        self.hear(read_at, NodeInput::Receive(LinkId(id), message));
         Ok(())
     }
 
-    fn node_says(&mut self, node: NodeId, message: Message) -> Result<(), End> {
+    fn node_says(&mut self, node: NodeId, read_at: Now, message: Message) -> Result<(), End> {
         if !said_by_nodes(&message) {
             return Err(End::Rude("it sends what no node sends to another"));
         }
-        self.step(NodeInput::Peer(node, message));
+        self.hear(read_at, NodeInput::Peer(node, message));
         Ok(())
     }
 

@@ -458,22 +458,34 @@ impl Loop {
         self.wake_if_due_at(now);
     }
 
-    fn wake_if_due_at(&mut self, now: Now) -> bool {
+    fn wake_if_due_at(&mut self, now: Now) {
         let wake = self.node.next_wake().filter(|_| self.started);
         let due = wake.is_some_and(|wake| wake.at <= now.mono);
         if due {
             self.handle_at(now, NodeInput::Wake);
         }
-        due
     }
 
     /// One step, behind the timers that are due.
     pub(super) fn step(&mut self, input: NodeInput) {
         let now = self.now();
-        if self.wake_if_due_at(now) {
-            self.handle(input);
+        self.step_at(now, input);
+    }
+
+    /// One step at a time that was read just now, behind the timers that are due.
+    fn step_at(&mut self, now: Now, input: NodeInput) {
+        self.wake_if_due_at(now);
+        self.handle_at(now, input);
+    }
+
+    /// One step for a message. All that one read brought was sent before `read_at`, so no promise
+    /// to its sender ends before the sender thinks; what others were promised ends a little later.
+    pub(super) fn hear(&mut self, read_at: Now, input: NodeInput) {
+        // The steps of the levels in between read the clock themselves: time must not go back.
+        if self.levels.is_some() {
+            self.step(input);
         } else {
-            self.handle_at(now, input);
+            self.step_at(read_at, input);
         }
     }
 

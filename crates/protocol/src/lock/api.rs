@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::access::{Access, Who};
 use super::handle::Handle;
 use super::message::{Message, Refusal};
-use super::mode::{Ask, Mode};
+use super::mode::{Ask, Group, Mode};
 use super::watch::{LockState, Watch};
 use crate::id::{ConnNo, GrantNo, Key, LinkId, Name, NodeId, RequestNo, SessionId, Token};
 use crate::machine::Effects;
@@ -294,6 +294,11 @@ pub enum ClientEvent {
         token: Token,
         /// The grants it rests on.
         members: Vec<(NodeId, GrantNo)>,
+        /// What a fence compares.
+        group: Group,
+        /// Until when it is held if no node is heard from again. Later words of the nodes only
+        /// put the end off, unless the hold moves or is told to be lost.
+        until: Instant,
     },
     /// All locks of a set are held.
     EnteredAll(Key),

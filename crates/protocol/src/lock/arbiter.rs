@@ -14,6 +14,7 @@
 //! | `has_priority` | the best request belongs to the group that is granted |
 //! | `max[g]` | [`Policy::max_inside`] |
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::api::{EntryView, LockView, Why};
@@ -158,7 +159,7 @@ pub(super) struct Scope<'a> {
 /// All requests for one lock at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Arbiter {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: VecDeque<Entry>,
     pub(super) granted: u32,
     pub(super) has_priority: bool,
     pub(super) bypassed: u32,
@@ -168,7 +169,7 @@ pub(super) struct Arbiter {
 impl Arbiter {
     pub(super) fn new(floors: Floors) -> Self {
         Self {
-            entries: Vec::new(),
+            entries: VecDeque::new(),
             granted: 0,
             has_priority: true,
             bypassed: 0,
@@ -184,7 +185,7 @@ impl Arbiter {
         self.entries.len()
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &VecDeque<Entry> {
         &self.entries
     }
 
@@ -226,7 +227,7 @@ impl Arbiter {
     /// Takes a request out, granted or not.
     pub(super) fn remove(&mut self, session: SessionId, request: RequestNo) -> Option<Entry> {
         let place = self.position(session, request)?;
-        let entry = self.entries.remove(place);
+        let entry = self.entries.remove(place)?;
         self.granted -= u32::from(entry.grant.is_some());
         if self.entries.is_empty() {
             // An idle lock keeps no room for a crowd that is gone.
@@ -254,7 +255,7 @@ impl Arbiter {
             self.schedule_serial(scope);
             return;
         }
-        let Some(top) = self.entries.first() else {
+        let Some(top) = self.entries.front() else {
             self.bypassed = 0;
             self.has_priority = true;
             return;

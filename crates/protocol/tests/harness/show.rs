@@ -225,6 +225,7 @@ impl Trace {
                 name,
                 token: with,
                 members: on,
+                ..
             } => format!(
                 "{key} ENTERS {name} token={} on {}",
                 token(*with),

@@ -290,6 +290,7 @@ impl World<'_> {
                 name,
                 token,
                 members,
+                ..
             } => self.entered(key, &name, token, members),
             ClientEvent::EnteredAll(key) => self.schedule_leave(key),
             ClientEvent::Moved {

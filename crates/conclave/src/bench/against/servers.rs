@@ -25,6 +25,8 @@ const FOLDERS: [&str; 5] = [
     "/usr/share/java",
     "/usr/share/zookeeper",
 ];
+/// How often a question is asked.
+const ASKED: usize = 3;
 /// The longest answer to a question in plain text.
 const ANSWER_MAX: u64 = 1 << 20;
 
@@ -181,8 +183,20 @@ pub(super) fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
     ports.collect()
 }
 
-/// Says something in plain text to a port and reads until the other side is done.
+/// Says something in plain text to a port and reads until the other side is done. A server under
+/// load may drop a question: it is asked again.
 pub(super) async fn ask(port: u16, words: &str) -> Result<String, String> {
+    let mut answer = ask_once(port, words).await;
+    for _ in 1..ASKED {
+        if answer.as_ref().is_ok_and(|text| !text.is_empty()) {
+            break;
+        }
+        answer = ask_once(port, words).await;
+    }
+    answer
+}
+
+async fn ask_once(port: u16, words: &str) -> Result<String, String> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(words.as_bytes()).await?;

@@ -28,6 +28,8 @@ const PATIENCE_IN_FAULTS: Duration = Duration::from_secs(2);
 const DOWN: Duration = Duration::from_secs(1);
 /// How long we wait after a fault for a system to come back.
 const RECOVERY: Duration = Duration::from_secs(30);
+/// How long we try to learn who leads.
+const LEADER: Duration = Duration::from_secs(20);
 /// Numbers of clients that meet a fault.
 const IN_FAULTS: [usize; 2] = [16, 64];
 
@@ -264,6 +266,18 @@ impl Visit<'_> {
         })
     }
 
+    /// Who leads. Servers under load may be slow to tell, or just be choosing.
+    async fn victim<S: Site>(&self, site: &S) -> Result<usize, Failure> {
+        let start = Instant::now();
+        loop {
+            match site.leader().await {
+                Ok(victim) => return Ok(victim),
+                Err(why) if start.elapsed() > LEADER => return Err(self.failed(&why)),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
     /// A run in which a server is hit.
     async fn fault<S: Site>(
         &self,
@@ -289,8 +303,7 @@ impl Visit<'_> {
         let calm = (self.plan.span / 2).min(Duration::from_secs(5));
         tokio::time::sleep(calm).await;
         let rss_mb = site.resident_mb();
-        let victim = site.leader().await;
-        let victim = victim.map_err(|why| self.failed(&why))?;
+        let victim = self.victim(site).await?;
         site.hit(victim, signal);
         let hit = Instant::now();
         tokio::time::sleep(self.plan.span).await;

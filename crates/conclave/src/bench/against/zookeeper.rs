@@ -296,13 +296,21 @@ impl Site for Zookeeper {
     }
 
     async fn leader(&self) -> Result<usize, String> {
+        let mut said = String::new();
         for (server, port) in self.ports.iter().enumerate() {
-            let told = servers::ask(*port, "srvr").await.unwrap_or_default();
+            let told = servers::ask(*port, "srvr").await;
+            let told = told.unwrap_or_else(|why| why);
             if leads(&told) {
                 return Ok(server);
             }
+            told.lines()
+                .last()
+                .unwrap_or_default()
+                .clone_into(&mut said);
         }
-        Err("no server says that it leads".to_owned())
+        Err(format!(
+            "no server says that it leads; the last one said: {said}"
+        ))
     }
 
     fn hit(&mut self, server: usize, signal: Signal) {

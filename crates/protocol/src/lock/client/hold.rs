@@ -129,7 +129,7 @@ impl LockClient {
         });
         request.hedge_at = None;
         request.hedges = 0;
-        let (key, name) = (request.key, request.ask.name.clone());
+        let (key, name, group) = (request.key, request.ask.name.clone(), request.ask.group());
         let extras = request
             .members
             .iter()
@@ -148,11 +148,14 @@ impl LockClient {
         }
         self.announce_hold(place, quorum, out);
         let members = self.counted_members(place);
+        let until = self.hold_deadline(place).unwrap_or_default();
         out.events.push(ClientEvent::Entered {
             key,
             name,
             token,
             members,
+            group,
+            until,
         });
         self.rearm(place);
         self.leave_troubled(place, out);

@@ -13,6 +13,7 @@ use crate::lock::message::{
     Claim, Entered, Finished, GrantRef, Message, Refusal, Resume, SessionInfo,
 };
 use crate::lock::plant::Plant;
+use crate::table::Table;
 use crate::time::{Instant, Wall};
 
 type Ref = (SessionId, RequestNo);
@@ -53,7 +54,7 @@ pub(super) struct Link {
     /// Ended requests, with the heartbeat whose answer says that the node knows.
     done: VecDeque<(u64, Finished)>,
     /// How often each request stands there: thousands may leave a node at once.
-    left: BTreeMap<Ref, u32>,
+    left: Table<Ref, u32>,
     /// Watches that are kept here, or will be once the connection is open.
     pub(super) watches: BTreeSet<Key>,
     /// What is said once the connection is open.
@@ -84,7 +85,8 @@ impl Link {
             requests: BTreeSet::new(),
             to_note: BTreeSet::new(),
             done: VecDeque::new(),
-            left: BTreeMap::new(),
+            // Its keys are ours alone: nobody can choose them to collide.
+            left: Table::new(0),
             watches: BTreeSet::new(),
             outbox: Vec::new(),
             rtt: Duration::ZERO,
@@ -98,7 +100,7 @@ impl Link {
 
     /// Whether the node may not have heard yet that this request left it.
     pub(super) fn just_left(&self, reference: Ref) -> bool {
-        self.left.contains_key(&reference)
+        self.left.get(&reference).is_some()
     }
 
     /// The node knows that an earlier round of this request ended.
@@ -111,7 +113,10 @@ impl Link {
 
     fn push_done(&mut self, beat: u64, finished: Finished) {
         let reference = (finished.session, finished.request);
-        *self.left.entry(reference).or_default() += 1;
+        match self.left.get_mut(&reference) {
+            Some(count) => *count += 1,
+            None => _ = self.left.insert(reference, 1),
+        }
         self.done.push_back((beat, finished));
     }
 
@@ -158,7 +163,7 @@ impl Link {
 
     /// Whether the node is being told that a request is over.
     pub(super) fn tells_end(&self, reference: Ref) -> bool {
-        self.left.contains_key(&reference)
+        self.left.get(&reference).is_some()
     }
 
     /// Whether the node is known to know a session on this connection.

@@ -116,7 +116,7 @@ impl LockNode {
         }
         let patience = self.config.gate.as_ref()?.patience;
         let kept = self.locks.get(lock)?;
-        let mode = kept.arbiter.entries().first()?.ask.mode.clone();
+        let mode = kept.arbiter.entries().front()?.ask.mode.clone();
         let name = kept.name.clone();
         let same = kept.arbiter.entries().iter();
         let same = same.filter(|entry| entry.ask.mode == mode);
