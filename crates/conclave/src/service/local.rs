@@ -286,14 +286,25 @@ impl Local {
         all / pids.len().max(1) as f64
     }
 
-    /// What each node has done so far, as its metrics tell; nothing if it is silent.
+    /// What each node has done so far, as its metrics tell; nothing if it is silent. All are asked
+    /// at once: nodes work on meanwhile, and what is compared shall be of one moment.
     pub(crate) async fn work(&self) -> Vec<Work> {
+        let asked: Vec<_> = self
+            .endpoints()
+            .into_iter()
+            .map(|endpoint| {
+                let security = self.target.security.clone();
+                let url = format!("{endpoint}/metrics");
+                tokio::spawn(
+                    async move { http::get(&url, &security, Duration::from_secs(2)).await },
+                )
+            })
+            .collect();
         let mut work = Vec::new();
-        for endpoint in self.endpoints() {
-            let url = format!("{endpoint}/metrics");
-            let answer = http::get(&url, &self.target.security, Duration::from_secs(2)).await;
+        for answer in asked {
+            let answer = answer.await.ok().and_then(Result::ok);
             let text = answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
-            work.push(text.map_or_else(|_| Work::default(), |text| Work::read(&text)));
+            work.push(text.map_or_else(Work::default, |text| Work::read(&text)));
         }
         work
     }

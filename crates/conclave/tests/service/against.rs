@@ -74,7 +74,7 @@ fn conclave_is_measured_in_both_modes_beside_an_echo() {
     assert!(
         std::fs::read_to_string(page)
             .unwrap()
-            .contains("conclave-durable")
+            .contains("Conclave, durable")
     );
 }
 

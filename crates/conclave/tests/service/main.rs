@@ -14,6 +14,7 @@ mod lock;
 mod logs;
 mod look;
 mod object;
+mod scaling;
 mod systems;
 mod tls;
 mod together;

@@ -131,7 +131,7 @@ pub(super) fn words(body: &mut String) {
          <dt>Conclave is</dt><dd>how many times as many cycles a second Conclave makes under the \
          same load with as many clients</dd>\n\
          <dt>gap</dt><dd>the longest time in which no client entered</dd>\n\
-         <dt>CPU s/1,000</dt><dd>processor seconds of all servers and clients for 1,000 cycles</dd>\n\
+         <dt>CPU s/1,000</dt><dd>processor seconds of servers and clients for 1,000 cycles</dd>\n\
          <dt>memory</dt><dd>resident memory of all server processes</dd>\n\
          <dt>bytes, syncs</dt><dd>on the network and of the disk, for each cycle</dd>\n\
          <dt>violations</dt><dd>two inside where one may be, or a token that went back</dd>\n\
