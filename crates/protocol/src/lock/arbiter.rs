@@ -230,8 +230,9 @@ impl Arbiter {
         let entry = self.entries.remove(place)?;
         self.granted -= u32::from(entry.grant.is_some());
         if self.entries.is_empty() {
-            // An idle lock keeps no room for a crowd that is gone.
-            self.entries.shrink_to(1);
+            // An idle lock keeps no room: what it gives back is still in the processor's cache
+            // when the next lock asks for it.
+            self.entries = VecDeque::new();
         }
         Some(entry)
     }

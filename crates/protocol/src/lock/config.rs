@@ -203,7 +203,7 @@ impl Default for Limits {
             requests_per_client: 16_384,
             clients: 65_536,
             locks: 4_000_000,
-            idle_locks: 1024,
+            idle_locks: 256,
             tombstones: 65_536,
             name_bytes: 1024,
             group_bytes: 256,

@@ -163,10 +163,10 @@ impl LockClient {
         out: &mut ClientEffects,
     ) {
         let Some(link) = self.link(node) else { return };
-        let hit = |reference: &&(SessionId, RequestNo)| {
+        let hit = |reference: &(SessionId, RequestNo)| {
             reference.0 == session && number.is_none_or(|number| number == reference.1)
         };
-        let refs: Vec<_> = link.requests.iter().filter(hit).copied().collect();
+        let refs = link.requests.sorted(hit);
         if number.is_none() {
             self.unannounce(node, session);
         }
@@ -292,11 +292,8 @@ impl LockClient {
     ) {
         self.unannounce(node, session);
         let Some(link) = self.link(node) else { return };
-        let refs = link
-            .requests
-            .iter()
-            .filter(|reference| reference.0 == session);
-        for reference in refs.copied().collect::<Vec<_>>() {
+        let refs = link.requests.sorted(|reference| reference.0 == session);
+        for reference in refs {
             self.denied(node, reference.0, Some(reference.1), why, out);
         }
     }

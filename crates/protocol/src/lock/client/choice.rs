@@ -112,7 +112,7 @@ impl LockClient {
         if distances != self.distances {
             self.distances = distances;
             // First quorums were chosen by the old ones.
-            self.picks = crate::table::Table::new(self.last_serial);
+            self.forget_picks();
         }
     }
 

@@ -1,9 +1,11 @@
 //! Grants in hand: gathering them, raising a token, and the step inside.
 
+use std::sync::Arc;
+
 use conclave_quorum::{NodeSet, family};
 
 use super::LockClient;
-use super::request::{Held, Phase};
+use super::request::{Held, Member, Phase};
 use crate::id::{GrantNo, Incarnation, NodeId, Token};
 use crate::lock::api::ClientEffects;
 use crate::lock::message::{GrantRef, Message};
@@ -64,9 +66,8 @@ impl LockClient {
         let link = self.link(node)?;
         let same = link
             .requests
-            .iter()
-            .find(|(session, _)| *session == grant.session)?;
-        self.by_ref.get(same).copied()
+            .sorted(|(session, _)| *session == grant.session);
+        self.by_ref.get(same.first()?).copied()
     }
 
     /// Looks whether the grants in hand let the requester in, or on.
@@ -88,34 +89,15 @@ impl LockClient {
             .members
             .iter()
             .filter(|member| member.grant.is_some());
-        let count = held.clone().count();
+        let count = held.count();
         if count < request.quorum_min || count < request.target.len() && request.asks_target() {
             return;
         }
-        let stale_too = self.config.rules.has(Plant::NoFreshnessAtEntry);
-        let now = self.now.mono;
-        let fresh = held.clone().filter(|member| {
-            stale_too
-                || self
-                    .fresh_until(request, member)
-                    .is_some_and(|until| until > now)
-        });
-        let nodes = self.config.quorums.nodes();
-        let set = NodeSet::of(nodes, fresh.map(|member| member.node.index()));
-        let family = self.config.quorums.family(&request.ask.mode);
-        let whole = request.target.iter().all(|node| set.contains(node.index()));
-        if !whole && !family.contains_quorum(&set) {
-            let wants = held.count() > set.len();
-            let request = self.requests.get_mut(place).expect("invariant: just seen");
-            request.wants_fresh = wants;
+        let Some(quorum) = self.entry_quorum(place) else {
             return;
-        }
-        let quorum: Vec<NodeId> = if whole {
-            request.target.to_vec()
-        } else {
-            let even = vec![1.0; nodes];
-            let least = family::shrink(&set, &even, &|set| family.contains_quorum(set));
-            least.iter().map(NodeId::at).collect()
+        };
+        let Some(request) = self.requests.get(place) else {
+            return;
         };
         let grants = quorum
             .iter()
@@ -134,13 +116,42 @@ impl LockClient {
         } else {
             request.phase = Phase::Raising {
                 token,
-                quorum: quorum.clone(),
+                quorum: quorum.to_vec(),
             };
             self.send_raises(place, token, &quorum, out);
             if self.config.rules.has(Plant::EnterBeforeRaised) {
                 self.enter(place, token, &quorum, out);
             }
         }
+    }
+
+    /// A quorum of grants that are fresh, if the requester has one: that which it asked first, or
+    /// the least that will do.
+    fn entry_quorum(&mut self, place: u32) -> Option<Arc<[NodeId]>> {
+        let request = self.requests.get(place)?;
+        let stale_too = self.config.rules.has(Plant::NoFreshnessAtEntry);
+        let now = self.now.mono;
+        let is_fresh = |member: &Member| {
+            let until = self.fresh_until(request, member);
+            member.grant.is_some() && (stale_too || until.is_some_and(|until| until > now))
+        };
+        let holds = |node: &NodeId| request.member(*node).is_some_and(is_fresh);
+        if request.target.iter().all(holds) {
+            return Some(request.target.clone());
+        }
+        let nodes = self.config.quorums.nodes();
+        let fresh = request.members.iter().filter(|member| is_fresh(member));
+        let set = NodeSet::of(nodes, fresh.map(|member| member.node.index()));
+        let family = self.config.quorums.family(&request.ask.mode);
+        if family.contains_quorum(&set) {
+            let even = vec![1.0; nodes];
+            let least = family::shrink(&set, &even, &|set| family.contains_quorum(set));
+            return Some(Self::shared(least.iter()));
+        }
+        let granted = |member: &&Member| member.grant.is_some();
+        let wants = request.members.iter().filter(granted).count() > set.len();
+        self.requests.get_mut(place)?.wants_fresh = wants;
+        None
     }
 
     pub(super) fn send_raises(

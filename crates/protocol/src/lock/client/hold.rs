@@ -71,6 +71,11 @@ impl LockClient {
         let request = self.requests.get(place)?;
         request.token()?;
         let counted = request.members.iter().filter(|member| counts(member));
+        if request.asks_target() && counted.clone().count() == request.target.len() {
+            // No part of that quorum will do: it ends with the first of its members.
+            let ends = counted.map(|member| self.fresh_until(request, member));
+            return ends.map(Option::unwrap_or_default).min();
+        }
         let mut ends: Vec<(Instant, NodeId)> = counted
             .map(|member| {
                 (
@@ -79,9 +84,6 @@ impl LockClient {
                 )
             })
             .collect();
-        if ends.len() == request.target.len() && request.asks_target() {
-            return ends.iter().map(|(until, _)| *until).min();
-        }
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let family = self.config.quorums.family(&request.ask.mode);
         let least = self.config.quorums.least(&request.ask.mode);

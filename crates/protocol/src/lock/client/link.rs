@@ -13,7 +13,7 @@ use crate::lock::message::{
     Claim, Entered, Finished, GrantRef, Message, Refusal, Resume, SessionInfo,
 };
 use crate::lock::plant::Plant;
-use crate::table::Table;
+use crate::table::{Set, Table};
 use crate::time::{Instant, Wall};
 
 type Ref = (SessionId, RequestNo);
@@ -48,11 +48,13 @@ pub(super) struct Link {
     /// The last heartbeat that was answered.
     answered: u64,
     /// Requests asked here that go on.
-    pub(super) requests: BTreeSet<Ref>,
+    pub(super) requests: Set<Ref>,
     /// Holds whose token the node has not acknowledged.
-    pub(super) to_note: BTreeSet<Ref>,
+    pub(super) to_note: Set<Ref>,
     /// Ended requests, with the heartbeat whose answer says that the node knows.
     done: VecDeque<(u64, Finished)>,
+    /// How many of them ended since the last heartbeat.
+    done_since: usize,
     /// How often each request stands there: thousands may leave a node at once.
     left: Table<Ref, u32>,
     /// Watches that are kept here, or will be once the connection is open.
@@ -82,10 +84,11 @@ impl Link {
             next_beat: Instant::FAR,
             opened: BTreeMap::new(),
             answered: 0,
-            requests: BTreeSet::new(),
-            to_note: BTreeSet::new(),
+            // Their keys are ours alone: nobody can choose them to collide.
+            requests: Set::new(0),
+            to_note: Set::new(0),
             done: VecDeque::new(),
-            // Its keys are ours alone: nobody can choose them to collide.
+            done_since: 0,
             left: Table::new(0),
             watches: BTreeSet::new(),
             outbox: Vec::new(),
@@ -118,6 +121,7 @@ impl Link {
             None => _ = self.left.insert(reference, 1),
         }
         self.done.push_back((beat, finished));
+        self.done_since += 1;
     }
 
     fn pop_done(&mut self) {
@@ -152,7 +156,7 @@ impl Link {
             canon.plain(*beat);
         }
         whole(&self.opened, canon);
-        whole(&self.requests, canon);
+        whole(&self.requests.sorted(|_| true), canon);
         whole(&self.outbox, canon);
         canon.plain(self.done.len() as u64);
         for (beat, done) in &self.done {
@@ -173,6 +177,9 @@ impl Link {
     }
 }
 
+/// After so many ended requests a heartbeat leaves early: its answer lets us forget them. A busy
+/// client would else keep tens of thousands, and every one of them out of the processor's caches.
+const DONE_BEAT: usize = 64;
 /// How many messages wait for a connection at most; a handle's owner tries again anyway.
 const OUTBOX_MAX: usize = 1024;
 
@@ -269,16 +276,18 @@ impl LockClient {
     /// A note may have been lost with the old connection, or with the node's memory.
     fn note_again(&mut self, node: NodeId) {
         let Some(link) = self.link(node) else { return };
-        let noted = |reference: &&Ref| {
-            let place = self.by_ref.get(*reference).copied();
+        let noted = |reference: &Ref| {
+            let place = self.by_ref.get(reference).copied();
             let request = place.and_then(|place| self.requests.get(place));
             request.is_some_and(|request| {
                 request.note.is_some() && matches!(request.phase, Phase::Inside(_))
             })
         };
-        let noted: Vec<Ref> = link.requests.iter().filter(noted).copied().collect();
+        let noted = link.requests.sorted(noted);
         if let Some(link) = self.link_mut(node) {
-            link.to_note.extend(noted);
+            for reference in noted {
+                link.to_note.insert(reference);
+            }
         }
     }
 
@@ -286,7 +295,7 @@ impl LockClient {
     fn resume(&mut self, node: NodeId, out: &mut ClientEffects) {
         let part = self.config.limits.resume_part.max(1);
         let Some(link) = self.link(node) else { return };
-        let refs: Vec<Ref> = link.requests.iter().copied().collect();
+        let refs = link.requests.sorted(|_| true);
         let mut sessions = Vec::new();
         let mut named = BTreeSet::new();
         for (ttl, session) in &self.sessions {
@@ -463,7 +472,7 @@ impl LockClient {
     fn leave_node(&mut self, node: NodeId, out: &mut ClientEffects) {
         let refs: Vec<Ref> = self
             .link(node)
-            .map(|link| link.requests.iter().copied().collect())
+            .map(|link| link.requests.sorted(|_| true))
             .unwrap_or_default();
         for reference in refs {
             if let Some(place) = self.by_ref.get(&reference).copied() {
@@ -481,7 +490,7 @@ impl LockClient {
         link.avoid_until = wait;
         link.tries = link.tries.max(6);
         let conn = link.conn;
-        let refs: Vec<Ref> = link.requests.iter().copied().collect();
+        let refs = link.requests.sorted(|_| true);
         self.troubled.insert(node);
         for reference in refs {
             if let Some(place) = self.by_ref.get(&reference).copied() {
@@ -532,7 +541,7 @@ impl LockClient {
     /// A new life of a node may count its grants from a smaller number, if it lost its disk.
     /// Nothing of the old life comes over this connection.
     fn forget_seen(&mut self, node: NodeId) {
-        let refs = self.link(node).map(|link| link.requests.clone());
+        let refs = self.link(node).map(|link| link.requests.sorted(|_| true));
         for reference in refs.into_iter().flatten() {
             let place = self.by_ref.get(&reference).copied();
             let request = place.and_then(|place| self.requests.get_mut(place));
@@ -553,14 +562,16 @@ impl LockClient {
     /// The nodes' clock: the lower median of what was heard, carried on by the steady clock. None
     /// before any node was heard: a request made up from this client's own clock could pass
     /// everyone who waits.
-    pub(super) fn nodes_clock(&self) -> Option<Wall> {
+    pub(super) fn nodes_clock(&mut self) -> Option<Wall> {
         let now = self.now.mono;
         let heard = self.clocks.iter().flatten();
-        let mut clocks: Vec<Wall> = heard
-            .map(|(clock, at)| clock.plus(now.since(*at)))
-            .collect();
-        let middle = clocks.len().checked_sub(1)? / 2;
-        Some(*clocks.select_nth_unstable(middle).1)
+        let mut clocks = std::mem::take(&mut self.readings);
+        clocks.clear();
+        clocks.extend(heard.map(|(clock, at)| clock.plus(now.since(*at))));
+        let middle = clocks.len().checked_sub(1).map(|last| last / 2);
+        let clock = middle.map(|middle| *clocks.select_nth_unstable(middle).1);
+        self.readings = clocks;
+        clock
     }
 
     pub(super) fn send_beat(&mut self, node: NodeId, out: &mut ClientEffects) {
@@ -569,7 +580,7 @@ impl LockClient {
         let pace = self.config.times.heartbeat;
         let pace = shortest.map_or(pace, |ttl| pace.min(ttl / 4));
         let Some(link) = self.link(node) else { return };
-        let refs: Vec<Ref> = link.to_note.iter().copied().collect();
+        let refs = link.to_note.sorted(|_| true);
         let mut entered = Vec::with_capacity(refs.len());
         for reference in refs {
             entered.extend(self.entered_notice(reference, node));
@@ -578,6 +589,7 @@ impl LockClient {
             return;
         };
         link.last_beat += 1;
+        link.done_since = 0;
         let beat = link.last_beat;
         link.beats.push_back((beat, now));
         link.next_beat = now + pace;
@@ -649,12 +661,12 @@ impl LockClient {
     /// Requests that hold enough but not freshly may enter now.
     fn freshened(&mut self, node: NodeId, out: &mut ClientEffects) {
         let Some(link) = self.link(node) else { return };
-        let waits = |reference: &&Ref| {
-            let place = self.by_ref.get(*reference).copied();
+        let waits = |reference: &Ref| {
+            let place = self.by_ref.get(reference).copied();
             let request = place.and_then(|place| self.requests.get(place));
             request.is_some_and(|request| request.wants_fresh)
         };
-        let refs: Vec<Ref> = link.requests.iter().filter(waits).copied().collect();
+        let refs = link.requests.sorted(waits);
         for reference in refs {
             if let Some(place) = self.by_ref.get(&reference).copied() {
                 self.progress(place, out);
@@ -797,7 +809,11 @@ impl LockClient {
             request,
             token,
         };
+        let many = link.is_open() && link.done_since >= DONE_BEAT;
         self.tell(node, done, out);
+        if many {
+            self.send_beat(node, out);
+        }
     }
 
     /// How long to wait for answers of these nodes before asking others.

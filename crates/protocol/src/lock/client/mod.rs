@@ -58,6 +58,8 @@ pub struct LockClient {
     links: Vec<Option<Box<Link>>>,
     /// What each node's clock said, and when. Every wish reads all of them: they lie together.
     clocks: Vec<Option<(Wall, Instant)>>,
+    /// Room to sort them in.
+    readings: Vec<Wall>,
     /// Nodes that are suspected, draining or refused us.
     troubled: BTreeSet<NodeId>,
     /// The attached session of each TTL.
@@ -68,6 +70,8 @@ pub struct LockClient {
     watches: BTreeMap<Key, watch::Watching>,
     /// First quorums by the seed of the lock's name and the mode's family.
     picks: Table<(u64, usize), Arc<[NodeId]>>,
+    /// The quorums among them, each once.
+    picked: BTreeSet<Arc<[NodeId]>>,
     /// How far the nodes are, as far as round trips were measured.
     distances: choice::Distances,
     /// Requests that wait for a first word from any node.
@@ -93,6 +97,7 @@ impl LockClient {
         Self {
             links: vec![None; nodes],
             clocks: vec![None; nodes],
+            readings: Vec::new(),
             config,
             id,
             owner: Arc::from(""),
@@ -105,6 +110,7 @@ impl LockClient {
             jobs: Table::new(seed),
             watches: BTreeMap::new(),
             picks: Table::new(seed),
+            picked: BTreeSet::new(),
             distances: choice::Distances::unknown(nodes),
             moves: Moves::default(),
             starting: Vec::new(),

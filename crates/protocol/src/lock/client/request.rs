@@ -11,6 +11,7 @@ use crate::lock::api::{Acquire, ClientEffects, Ended};
 use crate::lock::config::Protocol;
 use crate::lock::message::{GrantRef, Message, Refusal, SessionInfo};
 use crate::lock::mode::{Ask, Bond, Mode, Priority};
+use crate::table::Table;
 use crate::time::{Instant, Wall};
 
 /// One wish for one lock.
@@ -169,6 +170,15 @@ impl Requester {
         }
     }
 
+    /// Whether every node that it asked has answered, and it can do nothing but wait.
+    pub(super) fn just_waits(&self) -> bool {
+        let heard = |member: &Member| member.answered;
+        self.told_to_wait
+            && self.phase == Phase::Trying
+            && !self.travels()
+            && self.members.iter().all(heard)
+    }
+
     /// Whether a node said that it must wait.
     pub(super) fn was_told_to_wait(&self) -> bool {
         self.told_to_wait
@@ -191,7 +201,7 @@ impl Requester {
 }
 
 /// First quorums remembered.
-const PICKS_MAX: usize = 4096;
+const PICKS_MAX: usize = 16_384;
 
 impl LockClient {
     /// Whether a wish is well formed, by this client's own limits.
@@ -253,16 +263,24 @@ impl LockClient {
         let near = self.chooses_near(&ask);
         let deadline = wish.deadline;
         let place = self.insert_request(key, Arc::new(ask), wish, Phase::Starting);
-        if let Some(deadline) = deadline {
-            self.arm_request(place, deadline);
-        }
         if near {
             self.look_around(out);
         }
         if let Some(clock) = self.nodes_clock() {
             self.ask_first(place, clock, out);
-            return place;
+        } else {
+            self.wait_for_time(place, out);
         }
+        // Last: a timer that comes sooner looks at the deadline too, and most requests end before
+        // either. Those that wait their turn in the heap would else pile up there.
+        if let Some(deadline) = deadline {
+            self.arm_request(place, deadline);
+        }
+        place
+    }
+
+    /// Connects to the first quorum: the first word of a node tells the time.
+    fn wait_for_time(&mut self, place: u32, out: &mut ClientEffects) {
         self.starting.push(place);
         let target = self
             .requests
@@ -272,7 +290,6 @@ impl LockClient {
             self.want_link(*node, out);
         }
         self.arm_hedge(place);
-        place
     }
 
     /// Puts a requester in place.
@@ -341,9 +358,7 @@ impl LockClient {
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
-        let mut ask = (*request.ask).clone();
-        ask.priority.t = clock.0;
-        request.ask = Arc::new(ask);
+        Arc::make_mut(&mut request.ask).priority.t = clock.0;
         request.phase = Phase::Trying;
         let reference = request.reference();
         let target = request.target.clone();
@@ -374,12 +389,31 @@ impl LockClient {
         let quorum = quorum.unwrap_or_else(|| self.config.quorums.pick(&ask.mode, seed, &avoid));
         let quorum = Self::shared(quorum.iter());
         if clear {
-            if self.picks.len() >= PICKS_MAX {
-                self.picks = crate::table::Table::new(seed);
-            }
-            self.picks.insert((seed, family), quorum.clone());
+            return self.remember_pick((seed, family), quorum);
         }
         quorum
+    }
+
+    /// Keeps the first quorum of a name. Many names share one.
+    fn remember_pick(&mut self, of: (u64, usize), quorum: Arc<[NodeId]>) -> Arc<[NodeId]> {
+        if self.picks.len() >= PICKS_MAX {
+            self.forget_picks();
+        }
+        let quorum = match self.picked.get(&quorum) {
+            Some(known) => known.clone(),
+            None => {
+                self.picked.insert(quorum.clone());
+                quorum
+            }
+        };
+        self.picks.insert(of, quorum.clone());
+        quorum
+    }
+
+    /// Quorums are chosen anew.
+    pub(super) fn forget_picks(&mut self) {
+        self.picks = Table::new(self.last_serial);
+        self.picked.clear();
     }
 
     /// Nodes that had better not be asked, for any request or for this one.
@@ -534,24 +568,39 @@ impl LockClient {
 
     /// Arms the timer for whatever of this request comes next.
     pub(super) fn rearm(&mut self, place: u32) {
-        let Some(request) = self.requests.get(place) else {
-            return;
-        };
+        if let Some(at) = self.next_moment(place) {
+            self.arm_request(place, at);
+        }
+    }
+
+    /// When this request has something to do next, if nothing happens before.
+    fn next_moment(&self, place: u32) -> Option<Instant> {
+        let request = self.requests.get(place)?;
         let hold = self.hold_check(place);
         let retry = request
             .members
             .iter()
             .filter_map(|member| member.retry)
             .min();
-        let next = [request.hedge_at, request.deadline, hold, retry];
+        let hedge = request.hedge_at.filter(|_| !request.just_waits());
         let outside = request.token().is_none();
-        let next = next.into_iter().flatten();
-        let next = next
-            .filter(|at| outside || request.deadline != Some(*at))
-            .min();
-        if let Some(at) = next {
-            self.arm_request(place, at);
+        let deadline = request.deadline.filter(|_| outside);
+        [hedge, deadline, hold, retry].into_iter().flatten().min()
+    }
+
+    /// Puts the timer of a request that waits in queues, or is inside, off until it has something
+    /// to do; `false` if that is now.
+    pub(super) fn put_off(&mut self, place: u32, at: Instant) -> bool {
+        let idle = |request: &Requester| request.just_waits() || request.token().is_some();
+        let waits = self.requests.get(place).is_some_and(idle);
+        if !waits || self.next_moment(place).is_some_and(|next| next <= at) {
+            return false;
         }
+        if let Some(request) = self.requests.get_mut(place) {
+            request.armed = None;
+            self.rearm(place);
+        }
+        true
     }
 
     /// No answer in time, or a node that must not be waited for: asks more nodes.

@@ -12,8 +12,7 @@ impl LockClient {
         self.forsake(session);
         self.unannounce(node, session);
         let Some(link) = self.link(node) else { return };
-        let of = |reference: &&(SessionId, _)| reference.0 == session;
-        let refs: Vec<_> = link.requests.iter().filter(of).copied().collect();
+        let refs = link.requests.sorted(|reference| reference.0 == session);
         for reference in refs {
             if let Some(place) = self.by_ref.get(&reference).copied() {
                 self.end_revoked(place, out);

@@ -98,12 +98,12 @@ impl LockClient {
     /// A node has acknowledged what was said to it: requests that waited for that set off.
     pub(super) fn depart_through(&mut self, node: NodeId, out: &mut ClientEffects) {
         let Some(link) = self.link(node) else { return };
-        let waits = |reference: &&(SessionId, RequestNo)| {
-            let place = self.by_ref.get(*reference).copied();
+        let waits = |reference: &(SessionId, RequestNo)| {
+            let place = self.by_ref.get(reference).copied();
             let request = place.and_then(|place| self.requests.get(place));
             request.is_some_and(|request| request.journey == Journey::Prepared)
         };
-        let refs: Vec<_> = link.requests.iter().filter(waits).copied().collect();
+        let refs = link.requests.sorted(waits);
         for reference in refs {
             if let Some(place) = self.by_ref.get(&reference).copied() {
                 self.depart(place, out);

@@ -11,6 +11,11 @@ impl LockClient {
         self.jobs.get(&key).is_some() || self.watches.contains_key(&key)
     }
 
+    /// How many timers are set, those among them that will find nothing to do.
+    pub fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
     /// Forgets the timers at the front that would find nothing to do, so that
     /// [`next_wake`](crate::Machine::next_wake) names a time that matters. Most requests end long
     /// before their first timer: a driver that calls this sleeps through those.
@@ -27,7 +32,11 @@ impl LockClient {
             };
             // Armed for later: the timer of that time is in the heap too.
             let stale = armed.is_none_or(|armed| armed.is_some_and(|armed| armed > at));
-            if !stale {
+            let put_off = match timer {
+                Timer::Request(place, _) if !stale => self.put_off(place, at),
+                _ => false,
+            };
+            if !stale && !put_off {
                 break;
             }
             self.timers.pop();
