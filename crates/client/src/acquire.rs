@@ -62,14 +62,19 @@ impl Wanted {
             wish.attempt = wait == Wait::Not;
         }
         loop {
-            let job = self.driver.begin(match self.want {
+            let work = match self.want {
                 Want::All => Work::AcquireAll(self.wishes.clone()),
                 Want::Any => Work::AcquireAny(self.wishes.clone()),
                 Want::One => {
                     let one = self.wishes.first().cloned();
                     Work::Acquire(one.expect("invariant: a request for one lock has one wish"))
                 }
-            });
+            };
+            let job = if self.on_position.is_some() {
+                self.driver.begin(work)
+            } else {
+                self.driver.begin_quietly(work)
+            };
             match self.follow(job).await? {
                 Followed::Held(hold) => return Ok(Some(hold)),
                 Followed::Busy => return Ok(None),

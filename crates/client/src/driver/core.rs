@@ -8,7 +8,8 @@ use conclave_protocol::id::{ConnNo, Key, Name, NodeId};
 use conclave_protocol::lock::{
     ClientEffects, ClientEvent, ClientInput, Config, LockClient, Message,
 };
-use conclave_protocol::{Instant, Machine};
+use conclave_protocol::{Instant, Machine, Now};
+use foldhash::fast::FixedState;
 
 use super::Work;
 use super::conn::{Flushed, OUT_MAX, Writer};
@@ -76,7 +77,7 @@ pub(super) struct Core {
     pub(super) machine: LockClient,
     config: Arc<Config>,
     out: ClientEffects,
-    pub(super) jobs: HashMap<Key, Cell>,
+    pub(super) jobs: HashMap<Key, Cell, FixedState>,
     keys: Arc<Keys>,
     links: Vec<Link>,
     /// Nodes with bytes to write.
@@ -111,7 +112,8 @@ impl Core {
             machine,
             config,
             out: ClientEffects::new(),
-            jobs: HashMap::new(),
+            // Its keys are numbers of our own: nobody can choose them to collide.
+            jobs: HashMap::with_hasher(FixedState::default()),
             keys,
             links,
             dirty: Vec::new(),
@@ -209,26 +211,30 @@ impl Core {
     /// Steps the machine. What was due before comes first: after a pause, a lock that ran out is
     /// known to be lost before anything else is done with it.
     pub(super) fn step(&mut self, input: ClientInput) {
-        self.wake_due();
-        self.raw_step(input);
+        let now = clock::steady_now();
+        self.wake_if_due(now);
+        self.raw_step(now, input);
     }
 
     /// Tells the machine the time if it wanted to be woken by now.
     pub(super) fn wake_due(&mut self) {
-        let due = |machine: &LockClient| {
-            let wake = machine.next_wake();
-            wake.is_some_and(|wake| wake.at <= clock::steady())
-        };
-        if due(&self.machine) {
-            self.raw_step(ClientInput::Wake);
+        if self.machine.next_wake().is_some() {
+            self.wake_if_due(clock::steady_now());
         }
     }
 
-    fn raw_step(&mut self, input: ClientInput) {
+    fn wake_if_due(&mut self, now: Now) {
+        let wake = self.machine.next_wake();
+        if wake.is_some_and(|wake| wake.at <= now.mono) {
+            self.raw_step(now, ClientInput::Wake);
+        }
+    }
+
+    fn raw_step(&mut self, now: Now, input: ClientInput) {
         let mut next = Some(input);
         while let Some(input) = next {
             let mut out = std::mem::take(&mut self.out);
-            self.machine.handle(clock::now(), input, &mut out);
+            self.machine.handle(now, input, &mut out);
             for envelope in out.send_now.drain(..).chain(out.send_durable.drain(..)) {
                 self.trace_sent(envelope.to, &envelope.message);
                 self.send(envelope.to, &envelope.message);
@@ -299,8 +305,11 @@ impl Core {
         if lost {
             job.lose();
         }
+        let unheard = job.quiet && matches!(event, ClientEvent::Position(..));
         job.put(event);
-        self.wakes.extend(job.waker.take());
+        if !unheard {
+            self.wakes.extend(job.waker.take());
+        }
     }
 
     /// The connection to a node is open: greets, and lets the machine speak.
@@ -397,7 +406,7 @@ impl Core {
     /// Ends what waits; what is held goes on as long as it can.
     fn give_up(&mut self) {
         for key in self.takers() {
-            self.raw_step(ClientInput::Cancel(key));
+            self.raw_step(clock::steady_now(), ClientInput::Cancel(key));
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) struct JobState {
     sights: Sights,
     pub(super) waker: Option<Waker>,
     pub(super) over: bool,
+    /// Whether its caller need not hear at once of its place in the queue.
+    pub(super) quiet: bool,
     /// Told when a lock of the job is lost.
     alarm: Option<Arc<Alarm>>,
     is_lost: bool,
@@ -77,6 +79,7 @@ impl JobState {
             sights: Sights::default(),
             waker: None,
             over: false,
+            quiet: false,
             alarm: None,
             is_lost: false,
             trace: None,

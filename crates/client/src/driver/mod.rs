@@ -152,6 +152,16 @@ impl Driver {
 
     /// As [`Driver::begin`], for a caller elsewhere; a trace of the work links to it.
     pub fn begin_for(&self, work: Work, caller: Caller) -> Job {
+        self.begin_job(work, caller, false)
+    }
+
+    /// As [`Driver::begin`], for a caller that is not woken to hear its place in the queue: it
+    /// finds the last one among what it is told when something else happens.
+    pub(crate) fn begin_quietly(&self, work: Work) -> Job {
+        self.begin_job(work, Caller::current(), true)
+    }
+
+    fn begin_job(&self, work: Work, caller: Caller, quiet: bool) -> Job {
         let kind = match work {
             Work::Acquire(_) | Work::AcquireAll(_) | Work::AcquireAny(_) => Kind::Take,
             Work::Watch(_) => Kind::Watch,
@@ -159,6 +169,7 @@ impl Driver {
         };
         let key = self.owned.shared.keys.next();
         let mut state = JobState::new(kind);
+        state.quiet = quiet;
         state.trace = traced::begin(&work, caller);
         let cell = Arc::new(Mutex::new(state));
         let wish = Wish::Begin(key, cell.clone(), work);
