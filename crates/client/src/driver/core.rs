@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use conclave_protocol::id::{ConnNo, Key, Name, NodeId};
 use conclave_protocol::lock::{
@@ -14,6 +15,7 @@ use foldhash::fast::FixedState;
 use super::Work;
 use super::conn::{Flushed, OUT_MAX, Writer};
 use super::job::{Cell, Keys, Kind, Wish, locked};
+use super::nudge::Nudge;
 use super::timer::Timer;
 use crate::clock;
 
@@ -38,6 +40,9 @@ pub struct Counters {
     pub lost: u64,
 }
 
+/// Callers that write within this time of each other are a crowd: what they say is put together.
+const CLOSE: Duration = Duration::from_micros(40);
+
 /// How far the driver is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -54,9 +59,7 @@ pub(super) enum Flush {
     Free,
     /// The next caller that writes at once, or else the background task at its next turn.
     Later,
-    /// The background task, after others that are ready had their turn.
-    Asked,
-    /// The background task, at its next turn.
+    /// The background task, once others that are ready had their turn.
     Due,
 }
 
@@ -89,10 +92,17 @@ pub(super) struct Core {
     pub(super) wakes: Vec<Waker>,
     pub(super) task: Option<Waker>,
     pub(super) wake_task: bool,
+    /// Whether the background task shall have a turn once others that are ready had theirs.
+    pub(super) wake_soon: bool,
     pub(super) flush: Flush,
+    /// When a caller or the task last wrote.
+    written: Instant,
+    /// The time of the last step.
+    now: Instant,
     /// How many callers the last messages woke: with several, writing is left to one of them.
     pub(super) crowd: usize,
     timer: Arc<Timer>,
+    nudge: Arc<Nudge>,
     armed: Instant,
     pub(super) stage: Stage,
     pub(super) counters: Counters,
@@ -105,6 +115,7 @@ impl Core {
         machine: LockClient,
         config: Arc<Config>,
         timer: Arc<Timer>,
+        nudge: Arc<Nudge>,
         keys: Arc<Keys>,
     ) -> Self {
         let links = config.quorums.all().map(|_| Link::default()).collect();
@@ -122,9 +133,13 @@ impl Core {
             wakes: Vec::new(),
             task: None,
             wake_task: false,
+            wake_soon: false,
             flush: Flush::Free,
+            written: Instant::ZERO,
+            now: Instant::ZERO,
             crowd: 0,
             timer,
+            nudge,
             armed: Instant::FAR,
             stage: Stage::Running,
             counters: Counters::default(),
@@ -231,6 +246,7 @@ impl Core {
     }
 
     fn raw_step(&mut self, now: Now, input: ClientInput) {
+        self.now = now.mono;
         let mut next = Some(input);
         while let Some(input) = next {
             let mut out = std::mem::take(&mut self.out);
@@ -435,6 +451,9 @@ impl Core {
     /// Writes what the system takes, one write per connection.
     pub(super) fn write_all(&mut self, mut cx: Option<&mut Context<'_>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
+        if !dirty.is_empty() {
+            self.written = self.now;
+        }
         dirty.retain(|node| {
             let Some(writer) = self.links[node.index()].writer.as_mut() else {
                 return false;
@@ -465,16 +484,19 @@ impl Core {
     }
 
     /// Sends what a caller has just put into the buffers, or leaves it to the task if several
-    /// callers are about to do the same.
+    /// callers are about to do the same, or have just done so: each write wakes a node.
     pub(super) fn send_soon(&mut self) {
-        if self.dirty.is_empty() || !matches!(self.flush, Flush::Free | Flush::Later) {
+        if self.dirty.is_empty() || self.flush == Flush::Due {
             return;
         }
-        if self.crowd > 1 {
-            self.flush = Flush::Asked;
-            self.wake_task = true;
+        let close = self.jobs.len() > 1 && self.now < self.written + CLOSE;
+        if self.crowd > 1 || close {
+            self.flush = Flush::Due;
+            self.wake_soon = true;
         } else {
             self.flush = Flush::Free;
+            self.wake_soon = false;
+            self.nudge.spare();
             self.write_all(None);
         }
     }
@@ -484,7 +506,7 @@ impl Core {
     pub(super) fn send_later(&mut self) {
         if !self.dirty.is_empty() && self.flush == Flush::Free {
             self.flush = Flush::Later;
-            self.wake_task = true;
+            self.wake_soon = true;
         }
     }
 

@@ -7,6 +7,7 @@
 mod conn;
 mod core;
 mod job;
+mod nudge;
 mod sights;
 mod task;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::clock;
 use crate::dial::Hello;
 use crate::secure::Security;
 use crate::trace::Caller;
+use nudge::Nudge;
 use task::Task;
 use timer::Timer;
 
@@ -117,17 +119,20 @@ impl Driver {
         );
         let timer = Arc::new(Timer::new());
         let keys = Arc::new(Keys::default());
+        let nudge = Arc::new(Nudge::default());
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(
                 machine,
                 config.clone(),
                 timer.clone(),
+                nudge.clone(),
                 keys.clone(),
             )),
             keys,
             posted: Mutex::default(),
             waiting: AtomicUsize::new(0),
             timer,
+            nudge,
             ended: Notify::new(),
             config,
         });
@@ -384,6 +389,7 @@ struct Shared {
     posted: Mutex<Vec<Wish>>,
     waiting: AtomicUsize,
     timer: Arc<Timer>,
+    nudge: Arc<Nudge>,
     ended: Notify,
     config: Arc<Config>,
 }
@@ -451,14 +457,18 @@ impl Shared {
             self.take_posted(&mut core);
             core.arm();
             let wakes = std::mem::take(&mut core.wakes);
+            let soon = std::mem::take(&mut core.wake_soon);
             let task = std::mem::take(&mut core.wake_task)
                 .then(|| core.task.clone())
                 .flatten();
             drop(core);
             // Whoever is woken finds the lock free.
-            task.into_iter()
-                .chain(wakes)
-                .for_each(std::task::Waker::wake);
+            match task {
+                Some(task) => task.wake(),
+                None if soon => self.nudge.ask(),
+                None => {}
+            }
+            wakes.into_iter().for_each(std::task::Waker::wake);
             fence(Ordering::SeqCst);
             if self.waiting.load(Ordering::SeqCst) == 0 {
                 return;

@@ -20,6 +20,7 @@ use tokio::time::Sleep;
 use super::Shared;
 use super::conn::{Open, Reader, Turn};
 use super::core::{Core, Flush, Stage};
+use super::nudge::Nudge;
 use crate::dial::{Hello, dial};
 use crate::secure::{Security, Side, explain, is_lasting};
 
@@ -87,6 +88,7 @@ impl Task {
                 .is_some_and(|task| task.will_wake(cx.waker()))
             {
                 core.task = Some(cx.waker().clone());
+                shared.nudge.set_task(cx.waker());
             }
             if rung {
                 core.rung();
@@ -97,14 +99,14 @@ impl Task {
             return Poll::Ready(());
         }
         if again || full {
-            come_again(cx);
+            Nudge::after_others(cx.waker());
         }
         Poll::Pending
     }
 
     /// One turn under the lock: whether to come again at once, and whether all is over.
     fn work(&mut self, core: &mut Core, cx: &mut Context<'_>) -> (bool, bool) {
-        if matches!(core.flush, Flush::Due | Flush::Later) {
+        if core.flush != Flush::Free {
             core.flush = Flush::Free;
             core.write_all(Some(cx));
         }
@@ -135,7 +137,7 @@ impl Task {
             core.crowd = woken;
         }
         let mut again = fresh;
-        if woken > 1 || core.flush == Flush::Asked {
+        if woken > 1 {
             // Those who were woken have their turn first.
             core.flush = Flush::Due;
             again = true;
@@ -221,13 +223,6 @@ impl Drop for Task {
         });
         self.shared.ended.notify_waiters();
     }
-}
-
-/// Lets the task have another turn once everybody who is ready has had one. Waking it at once would
-/// have the runtime rouse an idle thread for it, which costs more than the turn.
-fn come_again(cx: &mut Context<'_>) {
-    // Asked once, it sees to it that we are woken; asked again it would only say so.
-    let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
 }
 
 /// Lets the machine see what a connection has brought.
