@@ -32,6 +32,8 @@ fn waiting_in_a_queue_needs_no_timer() {
     cluster.drain();
     cluster.acquire(1, 1, "warm", Mode::Exclusive);
     cluster.drain();
+    cluster.release(1, 1);
+    cluster.drain();
     let beat = next_wake(&mut cluster, 1);
     let hedge = cluster.config.times.hedge_min;
     assert!(beat > hedge, "only a heartbeat is due");
@@ -81,6 +83,30 @@ fn deadlines_of_ended_requests_do_not_pile_up() {
         "one for each connection, not {}",
         cluster.clients[0].timers()
     );
+}
+
+/// The same for requests that had to wait: each has a timer for its deadline by then.
+#[test]
+fn deadlines_of_those_who_waited_do_not_pile_up() {
+    let mut cluster = Cluster::new(config("majority(5)", &[]), 2);
+    for turn in 0..2_000_u64 {
+        let (holder, other) = if turn.is_multiple_of(2) {
+            (0, 1)
+        } else {
+            (1, 0)
+        };
+        let long = wish("a", Duration::from_secs(30), &cluster);
+        cluster.client(other, ClientInput::Acquire(Key(turn + 1), long));
+        cluster.drain();
+        cluster.pass(Duration::from_millis(3));
+        cluster.release(holder, turn);
+        cluster.drain();
+        assert!(cluster.entered(other, turn + 1).is_some());
+    }
+    for client in 0..2 {
+        let timers = cluster.clients[client].timers();
+        assert!(timers < 400, "{timers} after a thousand requests");
+    }
 }
 
 /// A busy client asks soon whether its releases were heard, so it need not keep thousands of

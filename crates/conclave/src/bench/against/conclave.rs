@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use super::site::{Place, Site, System, Wanted};
+use super::site::{Fleet, Place, Site, System, Wanted};
 use crate::bench::load::Conclave as Taker;
 use crate::cli::Failure;
 use crate::service::http;
@@ -24,6 +24,7 @@ pub(super) struct Cluster {
 
 impl Site for Cluster {
     type Taker = Taker;
+    type Fleet = Self;
 
     async fn start(place: &Place, system: System) -> Result<Self, Failure> {
         let restart = if system == System::Durable {
@@ -58,6 +59,28 @@ impl Site for Cluster {
         }
     }
 
+    fn fleet(&self) -> &Self {
+        self
+    }
+
+    fn fleet_mut(&mut self) -> &mut Self {
+        self
+    }
+
+    async fn fsyncs(&self) -> Option<u64> {
+        let mut sum = 0;
+        for endpoint in self.local.endpoints() {
+            let url = format!("{endpoint}/metrics");
+            let security = &self.local.target().security;
+            let answer = http::get(&url, security, Duration::from_secs(2)).await;
+            let text = String::from_utf8_lossy(&answer.ok()?.body).into_owned();
+            sum += usage::metric(&text, "conclave_fsync_seconds_count");
+        }
+        Some(sum)
+    }
+}
+
+impl Fleet for Cluster {
     fn ended(&mut self) -> Option<String> {
         None
     }
@@ -73,23 +96,6 @@ impl Site for Cluster {
     fn resident_mb(&self) -> f64 {
         let pids = self.local.pids();
         pids.into_iter().map(usage::resident_mb).sum()
-    }
-
-    async fn fsyncs(&self) -> Option<u64> {
-        let mut sum = 0;
-        for endpoint in self.local.endpoints() {
-            let url = format!("{endpoint}/metrics");
-            let security = &self.local.target().security;
-            let answer = http::get(&url, security, Duration::from_secs(2)).await;
-            let text = String::from_utf8_lossy(&answer.ok()?.body).into_owned();
-            sum += usage::metric(&text, "conclave_fsync_seconds_count");
-        }
-        Some(sum)
-    }
-
-    /// Nobody leads: the first node is asked as often as the others.
-    async fn leader(&self) -> Result<usize, String> {
-        Ok(0)
     }
 
     fn hit(&mut self, server: usize, signal: Signal) {

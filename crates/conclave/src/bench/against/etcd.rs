@@ -9,7 +9,6 @@ use std::time::Duration;
 use conclave_client::Security;
 use futures_util::future::join_all;
 use futures_util::stream;
-use rustix::process::Signal;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::Status;
@@ -186,6 +185,7 @@ impl load::Taker for Taker {
 
 impl Site for Etcd {
     type Taker = Taker;
+    type Fleet = Servers;
 
     async fn start(place: &Place, _: System) -> Result<Self, Failure> {
         let program = servers::find("etcd", place);
@@ -260,20 +260,12 @@ impl Site for Etcd {
         join_all(ends).await;
     }
 
-    fn ended(&mut self) -> Option<String> {
-        self.servers.ended()
+    fn fleet(&self) -> &Servers {
+        &self.servers
     }
 
-    fn last_words(&self) -> String {
-        self.servers.last_words()
-    }
-
-    fn cpu_seconds(&self) -> f64 {
-        self.servers.cpu_seconds()
-    }
-
-    fn resident_mb(&self) -> f64 {
-        self.servers.resident_mb()
+    fn fleet_mut(&mut self) -> &mut Servers {
+        &mut self.servers
     }
 
     async fn fsyncs(&self) -> Option<u64> {
@@ -301,10 +293,6 @@ impl Site for Etcd {
             }
         }
         Err("no server says that it leads".to_owned())
-    }
-
-    fn hit(&mut self, server: usize, signal: Signal) {
-        self.servers.hit(server, signal);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::site::Site;
+use super::site::{Fleet, Site};
 use crate::cli::Failure;
 use crate::service::usage;
 
@@ -29,7 +29,7 @@ impl Usage {
     pub(super) fn now<S: Site>(site: &S) -> Self {
         let net = fs::read_to_string("/proc/net/dev").unwrap_or_default();
         Self {
-            cpu: site.cpu_seconds() + usage::cpu_seconds(std::process::id()),
+            cpu: site.fleet().cpu_seconds() + usage::cpu_seconds(std::process::id()),
             net: loopback_bytes(&net).unwrap_or(0),
         }
     }

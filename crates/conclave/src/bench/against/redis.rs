@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
-use rustix::process::Signal;
 use tokio::time::timeout;
 
 use super::servers::{self, Servers};
@@ -172,6 +171,7 @@ impl load::Taker for Taker {
 
 impl Site for Redis {
     type Taker = Taker;
+    type Fleet = Servers;
 
     async fn start(place: &Place, _: System) -> Result<Self, Failure> {
         let (servers, ports) = spawn(place, 1)?;
@@ -185,32 +185,16 @@ impl Site for Redis {
         Ok(vec![Taker { link, patience }])
     }
 
-    fn ended(&mut self) -> Option<String> {
-        self.servers.ended()
+    fn fleet(&self) -> &Servers {
+        &self.servers
     }
 
-    fn last_words(&self) -> String {
-        self.servers.last_words()
-    }
-
-    fn cpu_seconds(&self) -> f64 {
-        self.servers.cpu_seconds()
-    }
-
-    fn resident_mb(&self) -> f64 {
-        self.servers.resident_mb()
+    fn fleet_mut(&mut self) -> &mut Servers {
+        &mut self.servers
     }
 
     async fn fsyncs(&self) -> Option<u64> {
         fsyncs(&self.ports).await
-    }
-
-    async fn leader(&self) -> Result<usize, String> {
-        Ok(0)
-    }
-
-    fn hit(&mut self, server: usize, signal: Signal) {
-        self.servers.hit(server, signal);
     }
 }
 

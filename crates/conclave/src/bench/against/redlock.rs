@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use rustix::process::Signal;
 use tokio::time::timeout;
 
 use super::redis::{self, Held, Link, TTL_MS};
@@ -114,6 +113,7 @@ impl load::Taker for Taker {
 
 impl Site for Redlock {
     type Taker = Taker;
+    type Fleet = Servers;
 
     async fn start(place: &Place, _: System) -> Result<Self, Failure> {
         let (servers, ports) = redis::spawn(place, place.nodes)?;
@@ -134,33 +134,16 @@ impl Site for Redlock {
         Ok(vec![Taker { links, patience }])
     }
 
-    fn ended(&mut self) -> Option<String> {
-        self.servers.ended()
+    fn fleet(&self) -> &Servers {
+        &self.servers
     }
 
-    fn last_words(&self) -> String {
-        self.servers.last_words()
-    }
-
-    fn cpu_seconds(&self) -> f64 {
-        self.servers.cpu_seconds()
-    }
-
-    fn resident_mb(&self) -> f64 {
-        self.servers.resident_mb()
+    fn fleet_mut(&mut self) -> &mut Servers {
+        &mut self.servers
     }
 
     async fn fsyncs(&self) -> Option<u64> {
         redis::fsyncs(&self.ports).await
-    }
-
-    /// Nobody leads; one server is as good as another.
-    async fn leader(&self) -> Result<usize, String> {
-        Ok(0)
-    }
-
-    fn hit(&mut self, server: usize, signal: Signal) {
-        self.servers.hit(server, signal);
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::site::Place;
+use super::site::{Fleet, Place};
 use crate::cli::Failure;
 use crate::output;
 use crate::service::usage;
@@ -95,26 +95,6 @@ impl Servers {
         Ok(())
     }
 
-    /// What a server said last, if one has ended by itself.
-    pub(super) fn ended(&mut self) -> Option<String> {
-        let mut children = self.children.iter_mut();
-        let ended = children.position(|child| {
-            let child = child.as_mut();
-            child.is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
-        })?;
-        Some(self.words_of(ended))
-    }
-
-    /// What the servers said last.
-    pub(super) fn last_words(&self) -> String {
-        let words = (0..self.children.len()).map(|server| self.words_of(server));
-        let words: Vec<String> = words.filter(|words| !words.is_empty()).collect();
-        words
-            .last()
-            .cloned()
-            .unwrap_or_else(|| "nothing".to_owned())
-    }
-
     fn words_of(&self, server: usize) -> String {
         let folder = self.folder.path().join(format!("server{}", server + 1));
         let log = fs::read(log_of(&folder)).unwrap_or_default();
@@ -127,19 +107,36 @@ impl Servers {
     fn pids(&self) -> impl Iterator<Item = u32> {
         self.children.iter().flatten().map(Child::id)
     }
+}
 
-    /// CPU seconds of all servers so far.
-    pub(super) fn cpu_seconds(&self) -> f64 {
+impl Fleet for Servers {
+    fn ended(&mut self) -> Option<String> {
+        let mut children = self.children.iter_mut();
+        let ended = children.position(|child| {
+            let child = child.as_mut();
+            child.is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
+        })?;
+        Some(self.words_of(ended))
+    }
+
+    fn last_words(&self) -> String {
+        let words = (0..self.children.len()).map(|server| self.words_of(server));
+        let words: Vec<String> = words.filter(|words| !words.is_empty()).collect();
+        words
+            .last()
+            .cloned()
+            .unwrap_or_else(|| "nothing".to_owned())
+    }
+
+    fn cpu_seconds(&self) -> f64 {
         self.spent + self.pids().map(usage::cpu_seconds).sum::<f64>()
     }
 
-    /// Resident memory of all servers together, in MiB.
-    pub(super) fn resident_mb(&self) -> f64 {
+    fn resident_mb(&self) -> f64 {
         self.pids().map(usage::resident_mb).sum()
     }
 
-    /// Sends a signal to a server; one that is killed is gone when this returns.
-    pub(super) fn hit(&mut self, server: usize, signal: Signal) {
+    fn hit(&mut self, server: usize, signal: Signal) {
         let Some(place) = self.children.get_mut(server) else {
             return;
         };

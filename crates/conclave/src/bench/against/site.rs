@@ -126,6 +126,7 @@ pub(super) struct Wanted {
 /// A system that was started. Dropping it ends its servers.
 pub(super) trait Site: Sized {
     type Taker: Taker;
+    type Fleet: Fleet;
 
     /// Starts its servers; they need not serve yet.
     async fn start(place: &Place, system: System) -> Result<Self, Failure>;
@@ -141,10 +142,28 @@ pub(super) trait Site: Sized {
     /// Says goodbye to the servers.
     async fn close(&self, _takers: Vec<Self::Taker>) {}
 
-    /// What its servers said last, if one of them has ended by itself.
+    /// Its processes.
+    fn fleet(&self) -> &Self::Fleet;
+
+    /// Its processes, to hit one.
+    fn fleet_mut(&mut self) -> &mut Self::Fleet;
+
+    /// Syncs to disk of all servers so far, as they count them.
+    async fn fsyncs(&self) -> Option<u64>;
+
+    /// The server that hurts most: the leader where there is one. Where nobody leads, one server
+    /// is as good as another.
+    async fn leader(&self) -> Result<usize, String> {
+        Ok(0)
+    }
+}
+
+/// The processes of a system.
+pub(super) trait Fleet {
+    /// What a server said last, if one has ended by itself.
     fn ended(&mut self) -> Option<String>;
 
-    /// What they said last.
+    /// What the servers said last.
     fn last_words(&self) -> String;
 
     /// CPU seconds of all servers so far, those that were killed among them.
@@ -153,12 +172,6 @@ pub(super) trait Site: Sized {
     /// Resident memory of all servers together, in MiB.
     fn resident_mb(&self) -> f64;
 
-    /// Syncs to disk of all servers so far, as they count them.
-    async fn fsyncs(&self) -> Option<u64>;
-
-    /// The server that hurts most: the leader where there is one.
-    async fn leader(&self) -> Result<usize, String>;
-
-    /// Kills or stops a server.
+    /// Sends a signal to a server; one that is killed is gone when this returns.
     fn hit(&mut self, server: usize, signal: Signal);
 }

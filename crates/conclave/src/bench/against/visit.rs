@@ -9,7 +9,7 @@ use super::Plan;
 use super::conclave::Cluster;
 use super::measure::Usage;
 use super::rows::{Numbers, Row};
-use super::site::{Place, Site, System, Wanted};
+use super::site::{Fleet, Place, Site, System, Wanted};
 use crate::bench::echo as bare;
 use crate::bench::load::{Drive, Load, Referee, Running, Seen, Taker};
 use crate::cli::Failure;
@@ -178,11 +178,11 @@ impl Visit<'_> {
             let Err(why) = first_cycle(site, wanted).await else {
                 return Ok(());
             };
-            if let Some(words) = site.ended() {
+            if let Some(words) = site.fleet_mut().ended() {
                 return Err(self.failed(&format!("a server ended by itself; it said: {words}")));
             }
             if start.elapsed() > START {
-                let words = site.last_words();
+                let words = site.fleet().last_words();
                 return Err(self.failed(&format!(
                     "no lock within {} s ({why}); its servers said last: {words}",
                     START.as_secs()
@@ -221,6 +221,22 @@ impl Visit<'_> {
         Ok(())
     }
 
+    /// Sets clients off and lets them find their stride.
+    async fn set_off<S: Site>(
+        &self,
+        site: &S,
+        wanted: Wanted,
+    ) -> Result<(Vec<S::Taker>, Running, Arc<Referee>), Failure> {
+        let takers = site.takers(wanted).await;
+        let takers = takers.map_err(|why| self.failed(&why))?;
+        let referee = Arc::new(Referee::default());
+        let drive = self.drive(wanted.tasks);
+        let warm = drive.warm;
+        let running = Running::start(&takers, drive, referee.clone());
+        tokio::time::sleep(warm).await;
+        Ok((takers, running, referee))
+    }
+
     /// A run in which nothing fails.
     async fn steady<S: Site>(&self, site: &S, tasks: usize) -> Result<Row, Failure> {
         let wanted = Wanted {
@@ -228,20 +244,14 @@ impl Visit<'_> {
             patience: PATIENCE,
             roam: false,
         };
-        let takers = site.takers(wanted).await;
-        let takers = takers.map_err(|why| self.failed(&why))?;
-        let referee = Arc::new(Referee::default());
-        let drive = self.drive(tasks);
-        let warm = drive.warm;
-        let running = Running::start(&takers, drive, referee.clone());
-        tokio::time::sleep(warm).await;
+        let (takers, running, referee) = self.set_off(site, wanted).await?;
         let (fsyncs, asked) = (site.fsyncs().await, Instant::now());
         running.measure();
         let (before, start) = (Usage::now(site), Instant::now());
         tokio::time::sleep(self.plan.span).await;
         running.rest();
         let (after, span) = (Usage::now(site), start.elapsed());
-        let rss_mb = site.resident_mb();
+        let rss_mb = site.fleet().resident_mb();
         // The load still runs: the counters are read at both ends in the same way.
         let (fsyncs_after, answered) = (site.fsyncs().await, asked.elapsed());
         let seen = running.finish().await?;
@@ -291,20 +301,14 @@ impl Visit<'_> {
             patience: PATIENCE_IN_FAULTS,
             roam: true,
         };
-        let takers = site.takers(wanted).await;
-        let takers = takers.map_err(|why| self.failed(&why))?;
-        let referee = Arc::new(Referee::default());
-        let drive = self.drive(tasks);
-        let warm = drive.warm;
-        let running = Running::start(&takers, drive, referee.clone());
-        tokio::time::sleep(warm).await;
+        let (takers, running, referee) = self.set_off(site, wanted).await?;
         running.measure();
         let (before, start) = (Usage::now(site), Instant::now());
         let calm = (self.plan.span / 2).min(Duration::from_secs(5));
         tokio::time::sleep(calm).await;
-        let rss_mb = site.resident_mb();
+        let rss_mb = site.fleet().resident_mb();
         let victim = self.victim(site).await?;
-        site.hit(victim, signal);
+        site.fleet_mut().hit(victim, signal);
         let hit = Instant::now();
         tokio::time::sleep(self.plan.span).await;
         // Nothing brings one Redis back.

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use rustix::process::Signal;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, Error, LockPrefix, OwnedLockClient};
 
@@ -199,6 +198,7 @@ impl load::Taker for Taker {
 
 impl Site for Zookeeper {
     type Taker = Taker;
+    type Fleet = Servers;
 
     async fn start(place: &Place, _: System) -> Result<Self, Failure> {
         let (java, archives) =
@@ -271,20 +271,12 @@ impl Site for Zookeeper {
         made.into_iter().collect()
     }
 
-    fn ended(&mut self) -> Option<String> {
-        self.servers.ended()
+    fn fleet(&self) -> &Servers {
+        &self.servers
     }
 
-    fn last_words(&self) -> String {
-        self.servers.last_words()
-    }
-
-    fn cpu_seconds(&self) -> f64 {
-        self.servers.cpu_seconds()
-    }
-
-    fn resident_mb(&self) -> f64 {
-        self.servers.resident_mb()
+    fn fleet_mut(&mut self) -> &mut Servers {
+        &mut self.servers
     }
 
     async fn fsyncs(&self) -> Option<u64> {
@@ -311,10 +303,6 @@ impl Site for Zookeeper {
         Err(format!(
             "no server says that it leads; the last one said: {said}"
         ))
-    }
-
-    fn hit(&mut self, server: usize, signal: Signal) {
-        self.servers.hit(server, signal);
     }
 }
 

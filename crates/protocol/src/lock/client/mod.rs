@@ -177,6 +177,7 @@ impl LockClient {
 
     fn arm(&mut self, at: Instant, timer: Timer) {
         self.timers.push(Reverse((at, timer)));
+        self.sweep_timers();
     }
 
     fn wake(&mut self, out: &mut ClientEffects) {

@@ -399,13 +399,11 @@ impl LockClient {
         if self.picks.len() >= PICKS_MAX {
             self.forget_picks();
         }
-        let quorum = match self.picked.get(&quorum) {
-            Some(known) => known.clone(),
-            None => {
-                self.picked.insert(quorum.clone());
-                quorum
-            }
-        };
+        let known = self.picked.get(&quorum).cloned();
+        let quorum = known.unwrap_or_else(|| {
+            self.picked.insert(quorum.clone());
+            quorum
+        });
         self.picks.insert(of, quorum.clone());
         quorum
     }
@@ -588,11 +586,10 @@ impl LockClient {
         [hedge, deadline, hold, retry].into_iter().flatten().min()
     }
 
-    /// Puts the timer of a request that waits in queues, or is inside, off until it has something
-    /// to do; `false` if that is now.
+    /// Puts the timer of a request that waits in queues off until it has something to do; `false`
+    /// if that is now.
     pub(super) fn put_off(&mut self, place: u32, at: Instant) -> bool {
-        let idle = |request: &Requester| request.just_waits() || request.token().is_some();
-        let waits = self.requests.get(place).is_some_and(idle);
+        let waits = self.requests.get(place).is_some_and(Requester::just_waits);
         if !waits || self.next_moment(place).is_some_and(|next| next <= at) {
             return false;
         }
