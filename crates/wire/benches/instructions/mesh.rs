@@ -150,9 +150,11 @@ impl Mesh {
         std::mem::take(&mut self.clients[client].entered)
     }
 
-    /// What a client has sent to a node, in place of its delivery.
+    /// What a client has sent to a node, in place of its delivery, heartbeats left out.
     pub(crate) fn sent_up(&mut self, client: usize, node: usize) -> Vec<Message> {
-        self.link(client, node).up.take()
+        let mut messages = self.link(client, node).up.take();
+        messages.retain(|message| !matches!(message, Message::Heartbeat { .. }));
+        messages
     }
 
     /// What nodes have sent to a client, in place of its delivery.

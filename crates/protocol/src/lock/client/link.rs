@@ -809,7 +809,9 @@ impl LockClient {
             request,
             token,
         };
-        let many = link.is_open() && link.done_since >= DONE_BEAT;
+        // One at a time: a burst of releases does not make a burst of heartbeats.
+        let quiet = link.is_open() && link.beats.is_empty();
+        let many = quiet && link.done_since >= DONE_BEAT;
         self.tell(node, done, out);
         if many {
             self.send_beat(node, out);
