@@ -308,7 +308,7 @@ impl Core {
         }
     }
 
-    fn tell(&mut self, key: Key, event: ClientEvent) {
+    pub(super) fn tell(&mut self, key: Key, event: ClientEvent) {
         self.trace_told(key, &event);
         let lost = matches!(event, ClientEvent::Lost(..));
         self.counters.lost += u64::from(lost);

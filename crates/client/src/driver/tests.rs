@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use conclave_protocol::lock::Mode;
@@ -77,4 +78,34 @@ async fn no_wish_of_a_crowd_stays_behind() {
     assert_eq!(driver.live(), 64);
     drop(kept);
     assert_eq!(driver.live(), 0);
+}
+
+/// Counts how often it wakes somebody.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_place_in_the_queue_wakes_only_those_who_want_to_hear_it() {
+    let driver = alone();
+    let wish = |name| Acquire::new(Name::new(name), Mode::Exclusive, Duration::from_secs(10));
+    let loud = driver.begin(Work::Acquire(wish("a")));
+    let quiet = driver.begin_quietly(Work::Acquire(wish("b")));
+    for (mut job, times) in [(loud, 1), (quiet, 0)] {
+        let woken = Arc::new(Count::default());
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(job.poll_next(&mut cx).is_pending());
+        let event = ClientEvent::Position(job.key, 3);
+        driver.owned.shared.with(|core| core.tell(job.key, event));
+        assert_eq!(woken.0.load(Ordering::SeqCst), times);
+        // Whoever looks for another reason finds it.
+        let told = job.try_next();
+        assert!(matches!(told, Some(ClientEvent::Position(_, 3))));
+    }
 }

@@ -301,7 +301,8 @@ impl Visit<'_> {
             patience: PATIENCE_IN_FAULTS,
             roam: true,
         };
-        let (takers, running, referee) = self.set_off(site, wanted).await?;
+        // They stay until the end: leases and sessions are kept alive by them.
+        let (_takers, running, referee) = self.set_off(site, wanted).await?;
         running.measure();
         let (before, start) = (Usage::now(site), Instant::now());
         let calm = (self.plan.span / 2).min(Duration::from_secs(5));

@@ -178,7 +178,7 @@ impl Link {
 }
 
 /// After so many ended requests a heartbeat leaves early: its answer lets us forget them. A busy
-/// client would else keep tens of thousands, and every one of them out of the processor's caches.
+/// client would else keep thousands, and all of them out of the processor's caches.
 const DONE_BEAT: usize = 64;
 /// How many messages wait for a connection at most; a handle's owner tries again anyway.
 const OUTBOX_MAX: usize = 1024;

@@ -10,6 +10,8 @@
 //!   holder is told *lost*, or before [`LockClient::held_until`], as its own clock counts.
 //! - Its token is larger than that of every conflicting holder before it.
 //! - Cancel and enter are decided by one step: never both.
+//!
+//! It never looks at the wall clock: drivers need not read it.
 
 mod answers;
 mod canon;
