@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::fmt::Write as _;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -12,7 +13,10 @@ fn alone() -> Driver {
     let mut text = "name = \"alone\"\nepoch = 1\nquorum = \"majority\"\n".to_owned();
     for id in 1..=3 {
         let at = format!("127.0.0.1:{id}");
-        text += &format!("[[nodes]]\nid = {id}\npeer = \"{at}\"\napi = \"http://{at}\"\n");
+        let _ = writeln!(
+            text,
+            "[[nodes]]\nid = {id}\npeer = \"{at}\"\napi = \"http://{at}\""
+        );
     }
     let cluster = Cluster::parse(&text).unwrap();
     Driver::spawn(&cluster, "test").unwrap()
