@@ -78,7 +78,15 @@ async fn no_wish_of_a_crowd_stays_behind() {
     for task in tasks {
         kept.push(task.await.unwrap());
     }
-    assert_eq!(driver.owned.shared.waiting.load(Ordering::SeqCst), 0);
+    // Whoever has the machine may still be at work on the last of them; nobody else asks for it.
+    let waiting = || driver.owned.shared.waiting.load(Ordering::SeqCst);
+    for _ in 0..30_000 {
+        if waiting() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(waiting(), 0, "nobody looks after them any more");
     assert_eq!(driver.live(), 64);
     drop(kept);
     assert_eq!(driver.live(), 0);
