@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import http.client
+import itertools
 import json
 import os
 import random
@@ -57,7 +58,7 @@ class Client:
     :param timeout: how long the cluster may be out of reach, in seconds, before a call fails
         with :class:`NoQuorum`.
     :param owner: who this is, for people who look at a lock; host and process if left out.
-    :param allow_plain: sends the token over plain HTTP to other machines too.
+    :param allow_plain: sends the token over plain HTTP, to whoever listens there.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Client:
             token = token.strip()
             if not token or any(ord(letter) <= 32 or ord(letter) > 126 for letter in token):
                 raise ValueError("the bearer token must be printable ASCII without spaces")
-            open_ones = [one.url for one in found if not one.secure and not one.is_loopback]
+            open_ones = [one.url for one in found if not one.secure]
             if open_ones and not allow_plain:
                 raise ValueError(f"{open_ones[0]}: a bearer token needs https")
         if timeout <= 0:
@@ -356,7 +357,7 @@ class Client:
         """
         trouble_since: float | None = None
         pause = 0.05
-        while True:
+        for turn in itertools.count():
             troubles: list[str] = []
             error: ConclaveError | None = None
             for endpoint in self._transport.order():
@@ -364,10 +365,9 @@ class Client:
                 begun = now()
                 until = begun + waits + self._transport.patience
                 try:
-                    answer = self._transport.ask(
-                        endpoint, method, path, body(), until, check=waits > 0
-                    )
+                    answer = self._transport.ask(endpoint, method, path, body(), until, turn)
                 except _TROUBLE as problem:
+                    self._transport.suspect(endpoint)
                     troubles.append(f"{endpoint.url}: {_told(problem)}")
                 else:
                     if answer.status == 200:
@@ -387,6 +387,7 @@ class Client:
                 raise NoQuorum("no node can be reached: " + "; ".join(troubles), "unreachable")
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(_PAUSE_MAX, pause * 2)
+        raise AssertionError("unreachable")
 
     def _keepalive(self, endpoint: Endpoint, handle: str, until: float) -> Grant:
         body = {"handle": handle}
@@ -415,6 +416,7 @@ class Client:
                     endpoint, "POST", "/v1/locks/release", body, min(until, share)
                 )
             except _TROUBLE:
+                self._transport.suspect(endpoint)
                 continue
             if answer.status == 200:
                 return True
@@ -440,6 +442,7 @@ class Client:
                     if not _another_may_help(error):
                         raise error from None
                 except _TROUBLE as problem:
+                    self._transport.suspect(endpoint)
                     troubles.append(f"{endpoint.url}: {_told(problem)}")
                 trouble_since = now() if trouble_since is None else trouble_since
             if trouble_since is not None and now() - trouble_since >= self.timeout:

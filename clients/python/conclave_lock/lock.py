@@ -114,6 +114,8 @@ class _Hold:
                 self.end(error)
                 return
             except (ConclaveError, OSError) as error:
+                if not isinstance(error, ConclaveError) or error.status == 0:
+                    self.client._transport.suspect(endpoint)
                 self.reason = _as_error(error, endpoint.url)
                 continue
             if now() >= self.grant.deadline:

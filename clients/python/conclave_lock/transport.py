@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import io
-import ipaddress
 import json
 import os
 import select
@@ -24,7 +23,15 @@ from typing import Any, Callable
 from .clock import now
 
 NODE_PATIENCE = 3.0
+"""How long a node that lives may take for an answer beyond what it was asked to wait, in seconds."""
+SILENCE = 0.12
 """How long a node may be silent, in seconds, before it is asked whether it lives."""
+PROBE = 0.15
+"""How long it may take to say so, and how long a connection may take to be made."""
+WATCH_SILENCE = 1.0
+"""As ``SILENCE``, for a node that tells of changes."""
+SUSPICION = 2.0
+"""For so long a node that was found dead is asked after the others."""
 
 _IDLE_MAX = 8
 _BODY_MAX = 64 << 20
@@ -54,14 +61,6 @@ class Endpoint:
         return Endpoint(
             url.strip().rstrip("/"), secure, parts.hostname, port, parts.path.rstrip("/")
         )
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can be meant."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
 
 
 def endpoints_of(given: str | Sequence[str] | None) -> list[Endpoint]:
@@ -168,7 +167,7 @@ class Connection:
         self.until = until
         self.pace = NODE_PATIENCE
         self.idle: Callable[[], None] | None = None
-        wait = max(0.001, min(NODE_PATIENCE, until - now()))
+        wait = max(0.001, until - now())
         plain = socket.create_connection((endpoint.host, endpoint.port), timeout=wait)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -218,6 +217,15 @@ def _watch_for_silence(plain: socket.socket) -> None:
                 plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
+class _Pulse:
+    """What is known about the life of one node, for all threads."""
+
+    def __init__(self) -> None:
+        self.probing = threading.Lock()
+        self.heard = float("-inf")
+        self.failed = float("-inf")
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a node answered."""
@@ -237,19 +245,36 @@ class Transport:
         self._tls = tls
         self._token = token
         self.patience = NODE_PATIENCE
+        self._pulses = {endpoint: _Pulse() for endpoint in self.endpoints}
         self._mutex = threading.Lock()
         self._first = 0
         self._idle: dict[Endpoint, list[Connection]] = {}
         self._busy: set[Connection] = set()
 
     def order(self) -> list[Endpoint]:
-        """The endpoints, beginning with the one that answered last."""
-        first = self._first
-        return self.endpoints[first:] + self.endpoints[:first]
+        """The endpoints, beginning with the one that answered last; those that were found dead
+        a moment ago come last."""
+        first, since = self._first, now() - SUSPICION
+        order = self.endpoints[first:] + self.endpoints[:first]
+        return sorted(order, key=lambda endpoint: self._pulses[endpoint].failed > since)
 
     def prefer(self, endpoint: Endpoint) -> None:
         """This one answered."""
         self._first = self.endpoints.index(endpoint)
+        self._pulses[endpoint].failed = float("-inf")
+
+    def suspect(self, endpoint: Endpoint) -> None:
+        """This one could not be reached."""
+        self._pulses[endpoint].failed = now()
+
+    def _haste(self, turn: int) -> float:
+        """By how much to stretch the time in which a node must show that it lives.
+
+        Where nobody else can be asked there is no use in haste. If nobody answers, all of them
+        may just be slow: each turn gives them twice the time.
+        """
+        longest = self.patience / PROBE
+        return longest if len(self.endpoints) == 1 else min(longest, 2.0**turn)
 
     def ask(
         self,
@@ -258,20 +283,23 @@ class Transport:
         path: str,
         body: dict[str, Any] | None,
         until: float,
-        check: bool = False,
+        turn: int = 0,
     ) -> Answer:
-        """Asks one node. With ``check``, a node that is silent is asked whether it lives."""
+        """Asks one node. If it is silent it is asked whether it lives, and left if it does not
+        say so: the later the turn, the more time it has."""
         again = True
+        haste = self._haste(turn)
         while True:
-            connection, used = self._take(endpoint, until)
+            connection, used = self._take(endpoint, min(until, now() + PROBE * haste))
             whole = False
             try:
                 connection.until = until
-                connection.pace = self.patience
-                connection.idle = (lambda: self._lives(endpoint)) if check else None
+                connection.pace = SILENCE * haste
+                connection.idle = lambda: self._lives(endpoint, haste)
                 sent = now()
                 response = connection.ask(method, path, self._headers(body), _encoded(body))
                 text = response.read(_BODY_MAX)
+                self._pulses[endpoint].heard = now()
                 whole = response.isclosed() and not response.will_close
                 return Answer(endpoint, sent, response.status, _decoded(text))
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
@@ -286,11 +314,12 @@ class Transport:
         self, endpoint: Endpoint, path: str, silence: float, until: float | None = None
     ) -> Iterator[str]:
         """The lines of an answer that does not end; an error as the ``Answer`` that it is."""
-        connect = now() + silence
+        haste = self._haste(0)
+        connect = now() + PROBE * haste
         connection, _ = self._take(endpoint, connect if until is None else min(connect, until))
         try:
-            connection.idle = None
-            connection.pace = silence
+            connection.idle = lambda: self._lives(endpoint, haste)
+            connection.pace = min(silence, WATCH_SILENCE)
             connection.until = now() + silence
             headers = self._headers(None)
             headers["Accept"] = "text/event-stream"
@@ -308,13 +337,42 @@ class Transport:
         finally:
             self._give(connection, False)
 
-    def _lives(self, endpoint: Endpoint) -> None:
-        """Fails unless the node answers on another connection."""
-        probe = Connection(endpoint, self._tls, now() + self.patience)
-        try:
-            probe.ask("GET", "/healthz", {}, None).read(_BODY_MAX)
-        finally:
-            probe.close()
+    def _lives(self, endpoint: Endpoint, haste: float) -> None:
+        """Fails unless the node answers on another connection, or has just done so. One thread
+        asks for all."""
+        pulse = self._pulses[endpoint]
+        begun = now()
+        with pulse.probing:
+            if pulse.heard > begun - SILENCE:
+                return
+            if pulse.failed > begun:
+                raise TimeoutError("the node stands still")
+            try:
+                self._probe(endpoint, now() + PROBE * haste)
+            except (OSError, http.client.HTTPException):
+                pulse.failed = now()
+                raise
+            pulse.heard = now()
+
+    def _probe(self, endpoint: Endpoint, until: float) -> None:
+        again = True
+        while True:
+            connection, used = self._take(endpoint, until)
+            whole = False
+            try:
+                connection.until = until
+                connection.pace = PROBE
+                connection.idle = None
+                response = connection.ask("GET", "/healthz", {}, None)
+                response.read(_BODY_MAX)
+                whole = response.isclosed() and not response.will_close
+                return
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                if not (used and again):
+                    raise
+                again = False
+            finally:
+                self._give(connection, whole)
 
     def _headers(self, body: dict[str, Any] | None) -> dict[str, str]:
         headers = {"Accept": "application/json"}
@@ -370,6 +428,7 @@ class Transport:
         for connection in connections:
             connection.drop()
         self._mutex = threading.Lock()
+        self._pulses = {endpoint: _Pulse() for endpoint in self.endpoints}
         self._idle = {}
         self._busy = set()
 

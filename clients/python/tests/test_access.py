@@ -51,7 +51,7 @@ class Access(unittest.TestCase):
         cls.addClassCleanup(cls.cluster.stop)
 
     def client(self, **more: Any) -> Client:
-        client = Client(self.cluster.endpoints, timeout=5, **more)
+        client = Client(self.cluster.endpoints, ca=self.cluster.more["tls"]["ca"], timeout=5, **more)
         self.addCleanup(client.close)
         return client
 
