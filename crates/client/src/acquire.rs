@@ -6,7 +6,7 @@ use conclave_protocol::lock::{Acquire, ClientEvent, Ended, Mode};
 
 use crate::clock;
 use crate::driver::{Driver, Job, Work};
-use crate::error::{AcquireError, no_quorum};
+use crate::error::{AcquireError, closed, no_quorum};
 use crate::guard::{Hold, Part};
 
 /// Hears the place in the queue.
@@ -123,7 +123,7 @@ impl Wanted {
                     false
                 }
                 Some(_) => false,
-                None => return Err(AcquireError::Closed),
+                None => return Err(closed(&self.driver)),
             };
             if complete {
                 // After a pause it may be over already; whoever gets a guard has had it.
@@ -147,14 +147,15 @@ impl Wanted {
                 Err(AcquireError::NotAuthenticated)
             }
             Ended::Cancelled if self.driver.is_hopeless() => Err(self.no_quorum()),
-            Ended::Cancelled | Ended::Released | Ended::NotHeld => Err(AcquireError::Closed),
+            Ended::Cancelled | Ended::Released | Ended::NotHeld => Err(closed(&self.driver)),
         }
     }
 
     fn has_quorum(&self) -> bool {
         let reachable = self.driver.reachable();
         let modes = self.wishes.iter().map(|wish| &wish.mode);
-        let quorums = &self.driver.config().quorums;
+        let config = self.driver.config();
+        let quorums = &config.quorums;
         let served = |mode: &Mode| quorums.served_by(mode, reachable.iter().copied());
         modes.into_iter().all(served)
     }

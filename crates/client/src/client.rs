@@ -7,9 +7,10 @@ use conclave_protocol::id::Name;
 use conclave_protocol::lock::{NodeHealth, Watch as What};
 use conclave_protocol::object::kinds::Model;
 use conclave_wire::Cluster;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use crate::barrier::Barrier;
+use crate::directory::{Directory, Sources};
 use crate::discover::{DiscoverError, confirm, discover_with, is_local};
 use crate::driver::Driver;
 use crate::elect::{Election, Observer};
@@ -28,9 +29,9 @@ use crate::watch::{PrefixWatch, Watch};
 #[derive(Clone, Debug)]
 pub struct Client {
     driver: Driver,
-    cluster: Arc<Cluster>,
-    /// What leases and objects are asked through, once they are.
-    keeper: Arc<OnceCell<Keeper>>,
+    directory: Directory,
+    /// What leases and objects are asked through, once they are, and of which epoch it is.
+    keeper: Arc<Mutex<Option<(u64, Keeper)>>>,
     /// Where the cluster was learnt from; none if its description was given.
     learnt: Arc<[String]>,
     security: Security,
@@ -152,24 +153,30 @@ impl Client {
     /// What leases and objects are asked through. The first call makes sure that the description
     /// of the cluster can be believed.
     pub async fn keeper(&self) -> Result<Keeper, Trouble> {
-        let make = || async {
-            if !self.learnt.is_empty() {
-                confirm(&self.cluster, &self.learnt, &self.security).await?;
-            }
-            let byzantine = self.cluster.faults.byzantine();
-            let nodes = self.cluster.nodes.len();
-            if byzantine > 0 && self.security.shares_bearer(nodes) && !is_local(&self.cluster) {
-                return Err(Trouble::SharedToken { byzantine });
-            }
-            Keeper::spawn(&self.cluster, &self.security)
-                .map_err(|error| Trouble::Cluster(error.to_string()))
-        };
-        self.keeper.get_or_try_init(make).await.cloned()
+        let mut kept = self.keeper.lock().await;
+        let cluster = self.cluster();
+        if let Some((epoch, keeper)) = &*kept
+            && *epoch == cluster.epoch
+        {
+            return Ok(keeper.clone());
+        }
+        if !self.learnt.is_empty() {
+            confirm(&cluster, &self.learnt, &self.security).await?;
+        }
+        let byzantine = cluster.faults.byzantine();
+        let nodes = cluster.nodes.len();
+        if byzantine > 0 && self.security.shares_bearer(nodes) && !is_local(&cluster) {
+            return Err(Trouble::SharedToken { byzantine });
+        }
+        let keeper = Keeper::spawn_in(&self.directory, &self.security)
+            .map_err(|error| Trouble::Cluster(error.to_string()))?;
+        *kept = Some((cluster.epoch, keeper.clone()));
+        Ok(keeper)
     }
 
-    /// The cluster it works with.
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
+    /// The cluster it works with, as far as it knows now.
+    pub fn cluster(&self) -> Arc<Cluster> {
+        self.directory.cluster()
     }
 
     /// How the nodes look from here: round trips, and which of them are avoided or slow.
@@ -185,7 +192,8 @@ impl Client {
     /// Releases everything, waits until the nodes have heard it (a second at most), and ends.
     /// Dropping all clones and guards does the same in the background.
     pub async fn close(&self) {
-        if let Some(keeper) = self.keeper.get() {
+        let keeper = self.keeper.lock().await.clone();
+        if let Some((_, keeper)) = keeper {
             tokio::join!(keeper.close(), self.driver.close());
             return;
         }
@@ -256,9 +264,15 @@ impl Builder {
     /// Makes the client. Connections to nodes open when they are first needed.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let security = self.security;
+        security.check_bearers()?;
+        let mut file = None;
         let (cluster, learnt) = match (self.cluster, self.file) {
             (Some(cluster), _) => (cluster, Vec::new()),
-            (None, Some(path)) => (read(&path)?, Vec::new()),
+            (None, Some(path)) => {
+                let cluster = read(&path)?;
+                file = Some(path);
+                (cluster, Vec::new())
+            }
             (None, None) if self.endpoints.is_empty() => {
                 return Err(DiscoverError::NoEndpoints.into());
             }
@@ -271,12 +285,19 @@ impl Builder {
         let home = self.home.and_then(|id| cluster.node(id));
         let home = home.or_else(|| home_of(&cluster, learnt.first()?));
         let home = home.map(conclave_wire::cluster::Node::node);
-        let driver = Driver::spawn_at(&cluster, &owner, security.clone(), home)?;
+        let learnt: Arc<[String]> = learnt.into();
+        let sources = Sources {
+            endpoints: learnt.clone(),
+            file,
+            adopts: true,
+        };
+        let directory = Directory::new(&cluster, sources, &security);
+        let driver = Driver::spawn_in(directory.clone(), &owner, security.clone(), home)?;
         Ok(Client {
             driver,
-            cluster: Arc::new(cluster),
+            directory,
             keeper: Arc::default(),
-            learnt: learnt.into(),
+            learnt,
             security,
         })
     }
@@ -296,7 +317,7 @@ fn home_of<'a>(cluster: &'a Cluster, endpoint: &str) -> Option<&'a conclave_wire
     cluster.nodes.iter().find(|node| host(&node.api) == wanted)
 }
 
-fn read(path: &Path) -> Result<Cluster, ConnectError> {
+pub(crate) fn read(path: &Path) -> Result<Cluster, ConnectError> {
     let text = std::fs::read_to_string(path).map_err(|error| ConnectError::File {
         path: path.display().to_string(),
         error,

@@ -5,8 +5,9 @@ use std::io;
 use conclave_protocol::id::NodeId;
 use conclave_wire::cluster::{Facts, differences};
 use conclave_wire::greeting::{
-    Credential, Greeting, Rejection, Reply, Role, Service, VERSION, encode_greeting,
+    Credential, Greeting, Rejection, Reply, Role, Service, encode_greeting,
 };
+use conclave_wire::version::SPOKEN;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -19,6 +20,7 @@ pub(crate) async fn dial(
     cluster: &str,
     node: NodeId,
 ) -> io::Result<Stream> {
+    security.check_bearers().map_err(io::Error::other)?;
     let stream = TcpStream::connect(peer).await?;
     stream.set_nodelay(true)?;
     let Some(tls) = security.tls() else {
@@ -56,6 +58,11 @@ impl Hello {
         }
     }
 
+    /// The configuration that it belongs to.
+    pub(crate) fn digest(&self) -> [u8; 16] {
+        self.digest
+    }
+
     /// The name of the cluster.
     pub(crate) fn cluster(&self) -> String {
         self.facts.get("name").cloned().unwrap_or_default()
@@ -64,7 +71,7 @@ impl Hello {
     /// The first bytes on a connection.
     pub(crate) fn bytes(&self, target: NodeId, service: Service) -> Vec<u8> {
         let greeting = Greeting {
-            version: VERSION,
+            versions: SPOKEN,
             role: Role::Client,
             target,
             process: self.process,
@@ -80,27 +87,33 @@ impl Hello {
 
     /// Whether we may go on with this node; if not, why, and whether trying again is of no use.
     pub(crate) fn judge(&self, wanted: NodeId, reply: &Reply) -> Result<(), (String, bool)> {
-        match &reply.refusal {
-            Some(Rejection::Config { facts }) => {
-                let differing = differences(&self.facts, facts);
+        match reply.accepted_by(wanted) {
+            Err(Rejection::Config { facts }) => {
+                let differing = differences(&self.facts, &facts);
                 let text = Rejection::Config {
                     facts: Facts::new(),
                 };
                 let told = differing.map_or_else(|| text.to_string(), |d| format!("{text}: {d}"));
                 Err((told, true))
             }
-            Some(
-                why @ (Rejection::Version { .. }
+            Err(
+                why @ (Rejection::Version(_)
                 | Rejection::Credential
                 | Rejection::Identity { .. }
                 | Rejection::Service { .. }),
             ) => Err((why.to_string(), true)),
-            Some(why) => Err((why.to_string(), false)),
-            None if reply.node != wanted => {
-                let why = Rejection::OtherNode { node: reply.node };
-                Err((why.to_string(), false))
-            }
-            None => Ok(()),
+            Err(why) => Err((why.to_string(), false)),
+            Ok(_) => Ok(()),
         }
+    }
+}
+
+/// Whether a reply says that the cluster is not what this client knows: another configuration, or
+/// another node at the address.
+pub(crate) fn is_stranger(wanted: NodeId, reply: &Reply) -> bool {
+    match &reply.refusal {
+        Some(Rejection::Config { .. } | Rejection::OtherNode { .. }) => true,
+        Some(_) => false,
+        None => reply.node != wanted,
     }
 }

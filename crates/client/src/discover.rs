@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
-use conclave_wire::Cluster;
+use conclave_wire::{Cluster, tolerant};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, Uri};
 use thiserror::Error;
@@ -100,6 +100,38 @@ where
     asks
 }
 
+/// What everyone says who answers in time.
+pub(crate) async fn answers<T>(whom: Vec<(T, String)>, security: &Security) -> Vec<(T, Cluster)>
+where
+    T: Send + 'static,
+{
+    let mut asks = JoinSet::new();
+    for (who, endpoint) in whom.into_iter().take(ENDPOINTS_MAX) {
+        let security = security.clone();
+        asks.spawn(async move {
+            let told = tokio::time::timeout(PATIENCE, ask(&endpoint, security)).await;
+            Some((who, told.ok()?.ok()?))
+        });
+    }
+    let mut said = Vec::new();
+    let mut last = std::pin::pin!(tokio::time::sleep(PATIENCE));
+    loop {
+        let asked = tokio::select! {
+            asked = asks.join_next() => asked,
+            () = &mut last => None,
+        };
+        let Some(asked) = asked else { return said };
+        if let Ok(Some(answer)) = asked {
+            if said.is_empty() {
+                // Who waits for these does not wait for those that are gone.
+                let soon = tokio::time::Instant::now() + SECOND_WORD;
+                last.as_mut().reset(soon);
+            }
+            said.push(answer);
+        }
+    }
+}
+
 /// Whether all nodes of a cluster are on this machine, as those of `conclave up` are: then there
 /// is nobody else to believe.
 pub fn is_local(cluster: &Cluster) -> bool {
@@ -163,11 +195,11 @@ async fn ask(endpoint: &str, security: Security) -> Result<Cluster, String> {
     let body = body
         .map_err(|error| http::words(error.as_ref()))?
         .to_bytes();
-    if status == StatusCode::UNAUTHORIZED && security.tls().is_none() {
-        return Err(STRANGER.to_owned());
-    }
     if status != StatusCode::OK {
         let told = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
+        if told["error"]["code"] == "unauthenticated" {
+            return Err(STRANGER.to_owned());
+        }
         return Err(match told["error"]["message"].as_str() {
             Some(why) => {
                 let why = why.replace(char::is_control, " ");
@@ -176,8 +208,10 @@ async fn ask(endpoint: &str, security: Security) -> Result<Cluster, String> {
             None => format!("it answered {status}; is this the API of a node?"),
         });
     }
-    let cluster: Cluster = serde_json::from_slice(&body)
-        .map_err(|error| format!("its answer is not a cluster ({error}); is this a node?"))?;
+    // Not as strict as a file: a newer node may tell more than this build knows.
+    let cluster: Cluster = tolerant::from_json(&body).map_err(|error| {
+        format!("its answer is not a cluster ({error}); is this a node, and none that is newer?")
+    })?;
     cluster
         .check()
         .map_err(|error| format!("the cluster it tells about is wrong: {error}"))?;

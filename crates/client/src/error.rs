@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::discover::DiscoverError;
 use crate::driver::Driver;
+use crate::secure::SecurityError;
 
 /// Why a client could not be made.
 #[derive(Debug, Error)]
@@ -16,6 +17,9 @@ pub enum ConnectError {
     /// No node told about its cluster.
     #[error(transparent)]
     Discover(#[from] DiscoverError),
+    /// It would show a token to whoever listens.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// The cluster file cannot be read.
     #[error("cannot read the cluster file {path}: {error}")]
     File {
@@ -75,6 +79,12 @@ pub enum AcquireError {
     /// The client was closed, or its runtime ended.
     #[error("the client is closed; connect again")]
     Closed,
+    /// The client closed itself: what it held is lost.
+    #[error("a fault in the client closed it: {words}; connect again, and please report it")]
+    Fault {
+        /// What the panic said.
+        words: String,
+    },
 }
 
 /// The lock was lost before it was released: others may have been inside meanwhile.
@@ -92,6 +102,12 @@ pub(crate) fn no_quorum(driver: &Driver) -> AcquireError {
         nodes: driver.config().quorums.nodes(),
         troubles: driver.troubles(),
     }
+}
+
+/// Why a client is closed.
+pub(crate) fn closed(driver: &Driver) -> AcquireError {
+    let fault = driver.fault().map(|words| words.to_string());
+    fault.map_or(AcquireError::Closed, |words| AcquireError::Fault { words })
 }
 
 fn behind(position: Option<u32>) -> String {

@@ -30,15 +30,21 @@
 //!
 //! Dropping the future of any call cancels it: a lock that came in just then is given back.
 
+// The nodes of the tests name it so.
+#[cfg(test)]
+extern crate self as conclave_client;
+
 mod acquire;
 mod barrier;
 mod client;
 pub mod clock;
 mod dial;
+mod directory;
 pub mod discover;
 pub mod driver;
 mod elect;
 mod error;
+mod fault;
 mod guard;
 pub mod keeper;
 mod latch;

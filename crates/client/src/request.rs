@@ -44,7 +44,8 @@ impl Sharable for GuardSet {}
 
 impl<G> Request<G> {
     fn new(driver: Driver, names: Vec<Name>, want: Want, make: fn(Hold) -> G) -> Self {
-        let times = &driver.config().times;
+        let config = driver.config();
+        let times = &config.times;
         let ttl = TTL.clamp(times.ttl_min, times.ttl_max);
         let wishes = names.into_iter();
         let wishes = wishes.map(|name| Acquire::new(name, Mode::Exclusive, ttl));

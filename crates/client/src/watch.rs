@@ -19,6 +19,12 @@ pub enum WatchError {
     /// The client was closed, or its runtime ended.
     #[error("the client is closed; connect again")]
     Closed,
+    /// The client closed itself.
+    #[error("a fault in the client closed it: {words}; connect again, and please report it")]
+    Fault {
+        /// What the panic said.
+        words: String,
+    },
 }
 
 /// A watch on one lock: its present state, and then every change, as far as the caller keeps up.
@@ -87,13 +93,14 @@ impl PrefixWatch {
 #[derive(Debug)]
 struct Watching {
     driver: Driver,
+    what: What,
     job: Job,
 }
 
 impl Watching {
     fn new(driver: Driver, what: What) -> Self {
-        let job = driver.begin(Work::Watch(what));
-        Self { driver, job }
+        let job = driver.begin(Work::Watch(what.clone()));
+        Self { driver, what, job }
     }
 
     async fn next(&mut self) -> Result<Sight, WatchError> {
@@ -107,7 +114,16 @@ impl Watching {
                 Some(ClientEvent::Ended(..)) | None if self.driver.is_hopeless() => {
                     return Err(WatchError::NoQuorum(no_quorum(&self.driver)));
                 }
-                None => return Err(WatchError::Closed),
+                // The cluster has another configuration.
+                Some(ClientEvent::Ended(_, Ended::NotHeld)) => {
+                    self.job = self.driver.begin(Work::Watch(self.what.clone()));
+                }
+                None => {
+                    let fault = self.driver.fault().map(|words| words.to_string());
+                    return Err(
+                        fault.map_or(WatchError::Closed, |words| WatchError::Fault { words })
+                    );
+                }
                 Some(_) => {}
             }
         }

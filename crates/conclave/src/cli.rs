@@ -93,10 +93,10 @@ enum Command {
         The command finds CONCLAVE_LOCK, CONCLAVE_TOKEN (give it to what you write to) and\n\
         CONCLAVE_GROUP in its environment; with --slots also CONCLAVE_SLOT, with --and also\n\
         CONCLAVE_LOCKS and CONCLAVE_TOKENS, one per line in the same order. Signals are\n\
-        passed on to it. If the lock cannot be renewed it gets TERM a fifth of the TTL before the\n\
-        deadline, at once if the lock is gone, and KILL at the deadline; if this process\n\
-        is killed it gets TERM (Linux). Below a terminal that is the command alone, elsewhere\n\
-        the whole process group it leads.\n\n\
+        passed on to it. If the lock cannot be renewed any more, the command and all that it has\n\
+        started get TERM a fifth of the TTL before the deadline, at once if the lock is gone or\n\
+        this process is killed, and KILL shortly before the deadline, also if this process\n\
+        stands still.\n\n\
         Exit codes: that of the command (128+n if signal n ended it), 2 usage, 3 not acquired\n\
         in time, 4 lost, 5 no quorum reachable, 126 and 127 if the command cannot be run."
     )]
@@ -242,6 +242,9 @@ enum Command {
     /// Become a command that is told when the parent process ends
     #[command(hide = true)]
     ExecGuarded(service::ExecGuarded),
+    /// Start a command and end it before its lock can be another's
+    #[command(hide = true)]
+    GuardCommand(service::GuardCommand),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  conclave completions bash > /etc/bash_completion.d/conclave"
@@ -318,6 +321,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Token(token) => token.run(),
         Command::Serve(serve) => serve.run(),
         Command::ExecGuarded(exec) => exec.run(),
+        Command::GuardCommand(guard) => guard.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Health(health) => health.run(),
         Command::Completions { shell } => {

@@ -10,7 +10,8 @@ use std::process::Command;
 #[path = "service/cluster.rs"]
 mod cluster;
 
-use cluster::{Cluster, ran};
+use cluster::{Cluster, ran, signal};
+use rustix::process::Signal;
 
 /// The blocks of a page that are marked with this word, in order, as one script.
 fn blocks(page: &str, word: &str) -> String {
@@ -54,6 +55,28 @@ fn the_example_works_as_it_stands() {
     assert!(script.lines().count() > 10, "the blocks are found");
     let (code, out, err) = run(&script, cluster.home.path(), &variables);
     assert_eq!(code, 0, "{out}\n{err}");
+}
+
+#[test]
+fn the_example_goes_on_at_another_node() {
+    if !is_installed() {
+        return;
+    }
+    let cluster = Cluster::start(&["--nodes", "3", "--processes"]);
+    let apis: Vec<&str> = cluster.nodes.iter().map(|node| node.api.as_str()).collect();
+    let apis = apis.join(" ");
+    let script = blocks(&page(), "sh nodes");
+    assert!(
+        script.contains("call /v1/locks/release"),
+        "the block is found"
+    );
+    for what in [Signal::STOP, Signal::KILL] {
+        signal(cluster.nodes[0].pid, what);
+        let variables = [("NODES", apis.as_str()), ("LIMIT", "2")];
+        let (code, out, err) = run(&script, cluster.home.path(), &variables);
+        assert_eq!(code, 0, "{out}\n{err}");
+        assert!(out.contains("\"released\":true"), "{out}");
+    }
 }
 
 #[test]

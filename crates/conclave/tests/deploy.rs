@@ -30,27 +30,97 @@ fn documents(file: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
+fn word(value: &Value) -> String {
+    value.as_str().expect("a word").to_owned()
+}
+
+/// Puts a patch over a value, as kustomize does: lists of what has names are merged by name.
+fn patched(value: &mut Value, patch: &Value) {
+    match (value, patch) {
+        (Value::Object(value), Value::Object(patch)) => {
+            for (field, patch) in patch {
+                patched(value.entry(field).or_insert(Value::Null), patch);
+            }
+        }
+        (Value::Array(value), Value::Array(patch)) => {
+            for patch in patch {
+                let same = |one: &&mut Value| one["name"] == patch["name"];
+                match value.iter_mut().find(same) {
+                    Some(one) => patched(one, patch),
+                    None => value.push(patch.clone()),
+                }
+            }
+        }
+        (value, patch) => *value = patch.clone(),
+    }
+}
+
+/// The set of a node, as its folder says.
+fn node_set(folder: &str) -> Value {
+    let own = documents(&format!("kubernetes/{folder}/kustomization.yaml")).remove(0);
+    assert_eq!(own["resources"][0], "../../node");
+    let common = documents("kubernetes/node/kustomization.yaml").remove(0);
+    assert_eq!(common["resources"], serde_json::json!(["statefulset.yaml"]));
+    let mut set = documents("kubernetes/node/statefulset.yaml").remove(0);
+    for patch in own["patches"].as_array().unwrap() {
+        let patch: Value = serde_saphyr::from_str(&word(&patch["patch"])).unwrap();
+        assert_eq!(patch["metadata"]["name"], set["metadata"]["name"]);
+        patched(&mut set, &patch);
+    }
+    for labels in own["labels"].as_array().unwrap() {
+        assert!(
+            labels["includeSelectors"].is_null(),
+            "the affinity is of all"
+        );
+        assert_eq!(labels["includeTemplates"], true);
+        patched(&mut set["metadata"]["labels"], &labels["pairs"]);
+        patched(
+            &mut set["spec"]["template"]["metadata"]["labels"],
+            &labels["pairs"],
+        );
+    }
+    let name = word(&set["metadata"]["name"]) + &word(&own["nameSuffix"]);
+    set["metadata"]["name"] = name.into();
+    set
+}
+
+/// The sets of all nodes, in order.
+fn node_sets() -> Vec<Value> {
+    let sets = objects().into_iter();
+    let sets = sets.filter(|((kind, _), _)| kind == "StatefulSet");
+    sets.map(|(_, set)| set).collect()
+}
+
 /// Everything that Kubernetes is given, by kind and name.
 fn objects() -> BTreeMap<(String, String), Value> {
     let kustomization = documents("kubernetes/kustomization.yaml").remove(0);
     let mut all = BTreeMap::new();
+    let mut files = 0;
     for file in kustomization["resources"].as_array().unwrap() {
-        for object in documents(&format!("kubernetes/{}", file.as_str().unwrap())) {
-            let word = |value: &Value| value.as_str().expect("a word").to_owned();
+        let file = word(file);
+        let found = if file.starts_with("nodes/") {
+            vec![node_set(&file)]
+        } else {
+            files += 1;
+            documents(&format!("kubernetes/{file}"))
+        };
+        for object in found {
             let key = (word(&object["kind"]), word(&object["metadata"]["name"]));
             assert!(object["apiVersion"].is_string(), "{key:?}");
             assert!(all.insert(key, object).is_none(), "{file}: twice");
         }
     }
-    let written = fs::read_dir(folder().join("kubernetes")).unwrap();
-    let written = written.map(|entry| entry.unwrap().path());
-    let yaml = written.filter(|path| path.extension().is_some_and(|ending| ending == "yaml"));
-    let listed = kustomization["resources"].as_array().unwrap().len();
+    let written = |path: &str| fs::read_dir(folder().join(path)).unwrap();
+    let yaml = written("kubernetes")
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "yaml"));
     assert_eq!(
         yaml.count(),
-        listed + 1,
+        files + 1,
         "a file is not in the kustomization"
     );
+    let nodes = all.keys().filter(|(kind, _)| kind == "StatefulSet").count();
+    assert_eq!(written("kubernetes/nodes").count(), nodes);
     all
 }
 
@@ -114,49 +184,180 @@ fn tool(name: &str, arguments: &[&str]) -> Option<(bool, String)> {
 }
 
 #[test]
-fn the_stateful_set_fits_the_cluster_file() {
-    let set = object("StatefulSet", "conclave");
-    let spec = &set["spec"];
+fn the_stateful_sets_fit_the_cluster_file() {
     let files = object("ConfigMap", "conclave");
     let file = |name: &str| files["data"][name].as_str().unwrap().to_owned();
     let cluster: toml::Table = file("cluster.toml").parse().unwrap();
     let nodes = cluster["nodes"].as_array().unwrap();
-    assert_eq!(spec["replicas"], nodes.len());
     let kustomization = documents("kubernetes/kustomization.yaml").remove(0);
     let space = kustomization["namespace"].as_str().unwrap();
-    let service = spec["serviceName"].as_str().unwrap();
-    for (place, node) in nodes.iter().enumerate() {
-        let host = format!("conclave-{place}.{service}.{space}.svc");
+    let all = &documents("kubernetes/node/statefulset.yaml")[0]["spec"]["template"]["metadata"];
+    let all = &all["labels"];
+    let sets = node_sets();
+    assert_eq!(sets.len(), nodes.len());
+    for (place, (node, set)) in nodes.iter().zip(&sets).enumerate() {
+        let spec = &set["spec"];
+        assert_eq!(spec["replicas"], 1);
+        assert_eq!(spec["serviceName"], "conclave");
+        // One set does not wait for the others.
+        assert_eq!(spec["updateStrategy"]["type"], "OnDelete");
+        let host = format!("{}-0.conclave.{space}.svc", word(&set["metadata"]["name"]));
         assert_eq!(node["peer"].as_str().unwrap(), format!("{host}:7000"));
         let api = node["api"].as_str().unwrap();
         assert_eq!(api, format!("https://{host}:7001"));
         passes(&file("node.toml"), &file("cluster.toml"), place + 1);
+        let labels = &spec["template"]["metadata"]["labels"];
+        assert_eq!(&spec["selector"]["matchLabels"], labels);
+        assert_eq!(labels["conclave-node"], place.to_string());
+        let name = "app.kubernetes.io/name";
+        assert_eq!(labels[name], all[name]);
     }
-    assert_eq!(spec["podManagementPolicy"], "Parallel");
-    let labels = &spec["template"]["metadata"]["labels"];
     let budget = object("PodDisruptionBudget", "conclave");
     assert_eq!(budget["spec"]["maxUnavailable"], 1);
-    for selector in [&spec["selector"], &budget["spec"]["selector"]] {
-        assert_eq!(&selector["matchLabels"], labels);
-    }
+    assert_eq!(&budget["spec"]["selector"]["matchLabels"], all);
     for name in ["conclave", "conclave-api"] {
         let service = object("Service", name);
-        assert_eq!(&service["spec"]["selector"], labels);
+        assert_eq!(&service["spec"]["selector"], all);
     }
-    let headless = object("Service", service);
+    let headless = object("Service", "conclave");
     assert_eq!(headless["spec"]["clusterIP"], "None");
     assert_eq!(headless["spec"]["publishNotReadyAddresses"], true);
 }
 
+/// The secrets that the pods of a set mount.
+fn secrets(set: &Value) -> BTreeSet<String> {
+    let volumes = set["spec"]["template"]["spec"]["volumes"]
+        .as_array()
+        .unwrap();
+    assert!(
+        volumes.iter().all(|one| one.get("projected").is_none()),
+        "secrets by another way"
+    );
+    let names = volumes
+        .iter()
+        .filter_map(|one| one["secret"]["secretName"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn each_pod_mounts_the_key_of_its_own_node_alone() {
+    let mut sets = node_sets();
+    let files = folder().join("kubernetes");
+    if let Some((ok, said)) = tool("kubectl", &["kustomize", files.to_str().unwrap()]) {
+        assert!(ok, "{said}");
+        let all: Vec<Value> = serde_saphyr::from_multiple(&said).unwrap();
+        let made = all.into_iter().filter(|one| one["kind"] == "StatefulSet");
+        sets.extend(made);
+    }
+    for set in &sets {
+        let name = word(&set["metadata"]["name"]);
+        let own = BTreeSet::from(["conclave-secret".to_owned(), format!("{name}-tls")]);
+        assert_eq!(secrets(set), own);
+    }
+    // Made by hand or by cert-manager, they have the same names and files.
+    let guide = text("kubernetes/README.md");
+    assert!(guide.contains("create secret generic conclave-$i-tls"));
+    let node = object("ConfigMap", "conclave");
+    let node: toml::Table = word(&node["data"]["node.toml"]).parse().unwrap();
+    for (setting, file) in [("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key")] {
+        assert!(guide.contains(&format!("--from-file={file}=")), "{file}");
+        let path = node["tls"][setting].as_str().unwrap();
+        assert_eq!(path, format!("/run/conclave/tls/{file}"));
+    }
+}
+
+#[test]
+fn the_certificates_of_cert_manager_let_nodes_serve() {
+    let listed = documents("kubernetes/cert-manager/kustomization.yaml").remove(0);
+    let listed = listed["resources"].as_array().unwrap().iter();
+    let all = listed.flat_map(|file| documents(&format!("kubernetes/cert-manager/{}", word(file))));
+    let (mut issuers, mut certificates) = (BTreeMap::new(), BTreeMap::new());
+    for one in all {
+        let name = word(&one["metadata"]["name"]);
+        match one["kind"].as_str() {
+            Some("Issuer") => issuers.insert(name, one),
+            Some("Certificate") => certificates.insert(name, one),
+            other => panic!("{other:?}"),
+        };
+    }
+    let authority = certificates.remove("conclave-ca").unwrap();
+    assert_eq!(authority["spec"]["isCA"], true);
+    let issuer = &issuers["conclave"]["spec"]["ca"]["secretName"];
+    assert_eq!(issuer, &authority["spec"]["secretName"]);
+    let files = object("ConfigMap", "conclave");
+    let cluster: toml::Table = word(&files["data"]["cluster.toml"]).parse().unwrap();
+    let nodes = cluster["nodes"].as_array().unwrap();
+    assert_eq!(certificates.len(), nodes.len());
+    for ((name, one), node) in certificates.iter().zip(nodes) {
+        let spec = &one["spec"];
+        assert_eq!(spec["secretName"], format!("{name}-tls"));
+        assert_eq!(spec["issuerRef"]["name"], "conclave");
+        let names = |field: &str| -> Vec<String> {
+            spec[field].as_array().unwrap().iter().map(word).collect()
+        };
+        let host = node["peer"].as_str().unwrap().rsplit_once(':').unwrap().0;
+        assert!(names("dnsNames").contains(&host.to_owned()), "{name}");
+        let usages = names("usages");
+        for usage in ["server auth", "client auth"] {
+            assert!(usages.iter().any(|one| one == usage), "{name}: {usage}");
+        }
+        let id = node["id"].as_integer().unwrap();
+        let home = directory();
+        issue(home.path(), &names("uris"), &names("dnsNames"));
+        for (file, text) in files["data"].as_object().unwrap() {
+            put(home.path(), file, word(text));
+        }
+        put(home.path(), "secret", "0123456789abcdef0123456789abcdef\n");
+        let run = format!(
+            "check-config node.toml --id {id} --secret-file secret --tls-ca ca.crt --tls-cert \
+             tls.crt --tls-key tls.key"
+        );
+        let words: Vec<&str> = run.split_whitespace().collect();
+        let run = conclave(home.path(), &words);
+        assert_eq!(run.code, Some(0), "{name}: {}", run.err);
+    }
+}
+
+/// Writes the files of a secret as cert-manager does: an authority, a certificate and its key.
+fn issue(folder: &Path, uris: &[String], hosts: &[String]) {
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer};
+    use rcgen::{KeyPair, SanType};
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let root = KeyPair::generate().unwrap();
+    put(
+        folder,
+        "ca.crt",
+        authority.self_signed(&root).unwrap().pem(),
+    );
+    let mut node = CertificateParams::new(hosts.to_vec()).unwrap();
+    let uri = |uri: &String| SanType::URI(uri.as_str().try_into().unwrap());
+    node.subject_alt_names.extend(uris.iter().map(uri));
+    node.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    let key = KeyPair::generate().unwrap();
+    let issuer = Issuer::from_params(&authority, &root);
+    put(
+        folder,
+        "tls.crt",
+        node.signed_by(&key, &issuer).unwrap().pem(),
+    );
+    put(folder, "tls.key", key.serialize_pem());
+}
+
 #[test]
 fn the_pods_are_confined_and_probed() {
-    let set = object("StatefulSet", "conclave");
+    let set = node_sets().remove(0);
     let pod = &set["spec"]["template"]["spec"];
     assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(30));
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
     let apart = &pod["affinity"]["podAntiAffinity"];
     let apart = &apart["requiredDuringSchedulingIgnoredDuringExecution"][0];
     assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+    let others = &apart["labelSelector"]["matchLabels"];
+    assert!(others["conclave-node"].is_null(), "apart from all nodes");
     let container = &pod["containers"][0];
     let confined = &container["securityContext"];
     assert_eq!(confined["readOnlyRootFilesystem"], true);
@@ -197,8 +398,13 @@ fn kubernetes_tools_take_the_files() {
         let kinds = said.lines().filter(|line| line.starts_with("kind: "));
         assert_eq!(kinds.count(), objects().len());
     }
+    let certificates = format!("{files}/cert-manager");
+    if let Some((ok, said)) = tool("kubectl", &["kustomize", &certificates]) {
+        assert!(ok, "{said}");
+    }
     let strict = [
         "-strict",
+        "-ignore-missing-schemas",
         "-ignore-filename-pattern",
         "kustomization",
         files,
@@ -228,14 +434,22 @@ fn the_unit_starts_what_there_is() {
         let fits = service.iter().filter(|(found, _)| found == name);
         fits.map(|(_, value)| value.as_str()).collect()
     };
-    for name in ["ExecStart", "ExecStartPre"] {
-        let [line] = values(name)[..] else {
-            panic!("one {name}");
-        };
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        assert_eq!(words[0], "/usr/local/bin/conclave");
-        accepted(&words[1..]);
-    }
+    let [line] = values("ExecStart")[..] else {
+        panic!("one ExecStart");
+    };
+    let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    assert_eq!(words[0], "/usr/local/bin/conclave");
+    accepted(&words[1..]);
+    // Its exit code would not keep systemd from trying bad configuration again and again.
+    assert!(values("ExecStartPre").is_empty());
+    let unit = section(&unit, "Unit");
+    let limit = unit
+        .iter()
+        .find(|(name, _)| name == "StartLimitIntervalSec");
+    assert_eq!(limit.map(|(_, value)| value.as_str()), Some("0"));
+    let number = |name: &str| values(name)[0].parse::<u64>().unwrap();
+    assert!(number("RestartMaxDelaySec") > number("RestartSec"));
+    assert!(number("RestartSteps") > 0 && number("WatchdogSec") > 0);
     for (name, value) in [
         ("Type", "notify"),
         ("Restart", "on-failure"),
@@ -246,13 +460,19 @@ fn the_unit_starts_what_there_is() {
         ("ProtectSystem", "strict"),
         ("CapabilityBoundingSet", ""),
         ("StateDirectory", "conclave"),
+        ("LogsDirectory", "conclave"),
     ] {
         assert_eq!(values(name), [value], "{name}");
     }
     let told = passes(&text("systemd/node.toml"), &text("systemd/cluster.toml"), 1);
-    let settings = told["settings"].as_array().unwrap().iter();
-    let data = settings.clone().find(|row| row["name"] == "data").unwrap();
-    assert_eq!(data["value"], "/var/lib/conclave", "the StateDirectory");
+    let settings = told["settings"].as_array().unwrap();
+    let setting = |name: &str| {
+        let row = settings.iter().find(|row| row["name"] == name).unwrap();
+        row["value"].as_str().unwrap()
+    };
+    assert_eq!(setting("data"), "/var/lib/conclave", "the StateDirectory");
+    let audit = Path::new(setting("audit"));
+    assert_eq!(audit.parent(), Some(Path::new("/var/log/conclave")));
 }
 
 #[test]
@@ -260,7 +480,15 @@ fn systemd_takes_the_unit() {
     let home = directory();
     let unit = text("systemd/conclave.service");
     let unit = unit.replace("/usr/local/bin/conclave", env!("CARGO_BIN_EXE_conclave"));
-    put(home.path(), "conclave.service", unit);
+    // Delays that grow are known from version 254 on; older ones ignore them, and say so.
+    let version = tool("systemd-analyze", &["--version"]);
+    let version = version.and_then(|(_, said)| said.split(' ').nth(1)?.parse::<u32>().ok());
+    let known = |line: &&str| {
+        version >= Some(254)
+            || !line.starts_with("RestartSteps=") && !line.starts_with("RestartMaxDelaySec=")
+    };
+    let unit: Vec<&str> = unit.lines().filter(known).collect();
+    put(home.path(), "conclave.service", unit.join("\n"));
     let file = home.path().join("conclave.service");
     let file = file.to_str().unwrap();
     let arguments = ["verify", "--man=no", "--recursive-errors=no", file];
@@ -305,6 +533,36 @@ fn a_node_tells_its_manager_when_it_serves_and_when_it_stops() {
     assert!(serve.errors().contains("open files allowed"));
     old.up.signal(rustix::process::Signal::TERM);
     assert_eq!(old.up.code(), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_node_feeds_the_watchdog_of_its_manager() {
+    use std::os::unix::net::UnixDatagram;
+    let old = Cluster::start(&["--nodes", "1", "--processes"]);
+    let home = directory();
+    let path = home.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(cluster::PATIENCE)).unwrap();
+    let node = &old.nodes[0];
+    cluster::signal(node.pid, rustix::process::Signal::TERM);
+    cluster::until("the first process is gone", || !cluster::lives(node.pid));
+    let mut serve = cluster::conclave(home.path());
+    serve.args(["serve", "--config"]);
+    serve.arg(old.data().join("node1.toml"));
+    serve.env("NOTIFY_SOCKET", &path);
+    serve.env("WATCHDOG_USEC", "60000");
+    let mut serve = cluster::Kid::spawn(&mut serve);
+    let mut heard = BTreeMap::new();
+    while heard.get("WATCHDOG=1") < Some(&5) || !heard.contains_key("READY=1") {
+        let mut text = [0; 100];
+        let size = manager.recv(&mut text).expect("the manager hears");
+        let word = String::from_utf8_lossy(&text[..size]).into_owned();
+        *heard.entry(word).or_insert(0) += 1;
+    }
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    serve.signal(rustix::process::Signal::TERM);
+    assert_eq!(serve.code(), 0);
 }
 
 #[test]

@@ -368,9 +368,9 @@ fn the_model_of_objects_is_explored() {
 
 #[test]
 fn the_demo_tells_what_held() {
-    let told = json(&["sim", "demo", "--worlds", "12"], 0);
+    let told = json(&["sim", "demo", "--worlds", "12", "--demos", "1"], 0);
     let worlds = &told["worlds"];
-    assert_eq!(worlds["runs"], 12);
+    assert_eq!(worlds["runs"], 13);
     assert_eq!(worlds["violations"], Value::Array(Vec::new()));
     for key in [
         "crashes",

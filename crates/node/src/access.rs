@@ -110,6 +110,11 @@ pub struct AccessFile {
 impl AccessFile {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, AccessFileError> {
+        Self::parse(&Self::text(path)?)
+    }
+
+    /// Reads the text of a file.
+    pub fn text(path: &Path) -> Result<String, AccessFileError> {
         let unreadable = |problem: String| AccessFileError::Unreadable {
             path: path.display().to_string(),
             problem,
@@ -118,11 +123,10 @@ impl AccessFile {
         if size.len() > FILE_MAX {
             return Err(unreadable(format!("it has more than {FILE_MAX} bytes")));
         }
-        let text = std::fs::read_to_string(path);
-        Self::parse(&text.map_err(|error| unreadable(error.to_string()))?)
+        std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
     }
 
-    /// Reads the text of a file.
+    /// What the text of a file says.
     pub fn parse(text: &str) -> Result<Self, AccessFileError> {
         let wrong = |at: usize, problem: &str| AccessFileError::Wrong {
             line: line(text, at),
@@ -196,16 +200,45 @@ impl AccessFile {
 
     /// Whose token this is at this time; none if it is nobody's, or not any more.
     pub fn principal(&self, token: &[u8], now: Timestamp) -> Option<Arc<str>> {
-        let shown = digest(&SHA256, token);
+        self.principal_of(&TokenHash::of(token), now)
+    }
+
+    /// The same for a token of which only the hash is known.
+    pub fn principal_of(&self, hash: &TokenHash, now: Timestamp) -> Option<Arc<str>> {
         let mut found = None;
         // All are compared, whichever fits.
         for token in &self.tokens {
-            if verify_slices_are_equal(shown.as_ref(), &token.sha256).is_ok() {
+            if verify_slices_are_equal(&hash.0, &token.sha256).is_ok() {
                 found = Some(token);
             }
         }
         let valid = |token: &&Token| token.expires.is_none_or(|expires| now < expires);
         found.filter(valid).map(|token| token.principal.clone())
+    }
+
+    /// Whether a token's time was over in this span.
+    pub fn has_expired(&self, after: Timestamp, until: Timestamp) -> bool {
+        let over = |token: &Token| token.expires.is_some_and(|at| after < at && at <= until);
+        self.tokens.iter().any(over)
+    }
+}
+
+/// The hash of a token that was shown: enough to look again whether it still counts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
+
+impl TokenHash {
+    /// The hash of a token.
+    pub fn of(token: &[u8]) -> Self {
+        let mut hash = [0; SHA256_OUTPUT_LEN];
+        hash.copy_from_slice(digest(&SHA256, token).as_ref());
+        Self(hash)
+    }
+}
+
+impl std::fmt::Debug for TokenHash {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("TokenHash(..)")
     }
 }
 

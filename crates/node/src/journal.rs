@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use conclave_protocol::lock::Record;
 
 use crate::meters::Meters;
+use crate::sentry::Sentry;
 use crate::store::{Store, StoreError};
 
 /// A handle to the journal's thread. Dropping it writes what is queued and waits for that.
@@ -28,6 +29,16 @@ impl Journal {
         done: impl Fn(Result<u64, StoreError>) + Send + 'static,
         meters: Arc<Meters>,
     ) -> std::io::Result<Self> {
+        Self::spawn_under(&Sentry::new(), store, done, meters)
+    }
+
+    /// The same, for a node that ends when the thread panics.
+    pub(crate) fn spawn_under(
+        sentry: &Sentry,
+        store: Box<dyn Store>,
+        done: impl Fn(Result<u64, StoreError>) + Send + 'static,
+        meters: Arc<Meters>,
+    ) -> std::io::Result<Self> {
         let (queue, incoming) = mpsc::channel();
         let durable = Arc::new(AtomicU64::new(0));
         let mut writer = Writer {
@@ -37,9 +48,7 @@ impl Journal {
             done,
             meters,
         };
-        let thread = thread::Builder::new()
-            .name("journal".into())
-            .spawn(move || writer.run())?;
+        let thread = sentry.thread("journal", move || writer.run())?;
         Ok(Self {
             queue: Some(queue),
             thread: Some(thread),
@@ -72,7 +81,7 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was shown when it happened.
+            // A panic of the thread was told when it happened.
             let _ = thread.join();
         }
     }

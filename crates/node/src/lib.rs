@@ -13,11 +13,13 @@
 pub mod access;
 pub mod api;
 pub mod audit;
+mod change;
 pub mod history;
 pub mod journal;
 pub mod keeper;
 pub mod meters;
 mod node;
+mod sentry;
 pub mod shard;
 pub mod store;
 mod twin;
@@ -33,7 +35,8 @@ use conclave_wire::cluster::ClusterError;
 use conclave_wire::handle::Key;
 use thiserror::Error;
 
-pub use node::Node;
+pub use change::Change;
+pub use node::{Node, Pulse};
 
 /// Whether this is a certificate that this node of the cluster can serve with; if not, what is
 /// wrong with it.
@@ -76,15 +79,20 @@ pub struct Options {
     pub history: Option<PathBuf>,
     /// The access file: who may do what. Without it nobody has to show who they are.
     pub access: Option<PathBuf>,
-    /// Writes who was granted, lost and refused what to this file.
-    pub audit: Option<PathBuf>,
+    /// Writes who was granted, lost and refused what.
+    pub audit: Option<audit::AuditOptions>,
     /// How it shows who it is, and whom it believes; the default is plain TCP.
     pub security: Security,
     /// Makes the node lie about leases and objects, for tests of those who must survive it.
     pub liar: Option<keeper::liar::Mode>,
-    /// As whom a node that lost its disk orders objects anew: an operator's token or certificate,
-    /// for a node itself may only look. Without it as nobody, where nobody has to say who they are.
+    /// As whom a node that lost its disk orders objects anew: an operator's token or certificate.
+    /// Without it as the node that it is, from which the others take only what they have.
     pub rejoin: Option<Security>,
+    /// Changes the configuration to that of the cluster file, if it is another than before.
+    pub change: Option<Change>,
+    /// Under which names the API may be called besides those in the cluster file; `*` is any.
+    /// Checked where nobody has to show who they are.
+    pub api_names: Vec<String>,
 }
 
 /// Why a node cannot start, and what to do.
@@ -101,6 +109,28 @@ pub enum StartError {
         /// How many there are.
         nodes: usize,
     },
+    /// The cluster file is not what the node served.
+    #[error(
+        "this node served epoch {epoch} (digest {digest}) and the cluster file is epoch {file}: \
+         {differ}; give it the file that it served, or stop all nodes, give all of them the new \
+         file and start each with 'conclave serve --reconfigure'"
+    )]
+    Changed {
+        /// The number of the configuration that was served.
+        epoch: u64,
+        /// The beginning of its digest.
+        digest: String,
+        /// The number of the one in the file.
+        file: u64,
+        /// What differs.
+        differ: String,
+    },
+    /// The configuration cannot be changed so.
+    #[error("{0}")]
+    Change(String),
+    /// It was told to end before it had started.
+    #[error("stopped before the new configuration was in force")]
+    Stopped,
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -131,8 +161,16 @@ pub enum StartError {
     /// The access file cannot be used.
     #[error(transparent)]
     Access(#[from] access::AccessFileError),
+    /// There is an access file and no TLS.
+    #[error(
+        "an access file needs TLS: without it tokens are handed to whoever listens; add [tls] to \
+         the node file ('conclave certs' makes certificates)"
+    )]
+    AccessWithoutTls,
     /// The audit log cannot be written.
-    #[error("cannot open the audit log {path}: {problem}")]
+    #[error(
+        "cannot open the audit log {path}: {problem}; make its folder writable, or name another"
+    )]
     Audit {
         /// Where.
         path: PathBuf,
@@ -162,6 +200,11 @@ pub enum NodeError {
         problem: String,
     },
     /// A fault in this program.
-    #[error("a fault in this program ended the node: {0}; please report it")]
-    Panic(String),
+    #[error("a fault in this program ended the node: {thread} panicked: {words}; please report it")]
+    Panic {
+        /// The thread or task.
+        thread: String,
+        /// What it said.
+        words: String,
+    },
 }

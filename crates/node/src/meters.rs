@@ -61,6 +61,11 @@ struct Outcome {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PeerVersion {
+    version: u32,
+}
+
 /// All numbers of one node.
 #[derive(Debug)]
 pub struct Meters {
@@ -99,6 +104,8 @@ pub struct Meters {
     pub reclaims: Counter,
     /// Frames that made no sense.
     pub damaged: Counter,
+    /// Messages of kinds that only newer builds know.
+    pub unknown: Counter,
     /// Bytes read from peers.
     pub bytes_in: Counter,
     /// Bytes written to peers.
@@ -109,7 +116,7 @@ pub struct Meters {
     pub parked: Gauge,
     /// Wake-ups of the shard's thread.
     pub wakes: Counter,
-    /// Lines that the audit log lost.
+    /// Events that the audit log lost, for want of room in its queue or on its disk.
     pub audit_dropped: Counter,
 
     // The journal's.
@@ -137,6 +144,7 @@ pub struct Meters {
 
     state: Family<State, Gauge>,
     refused: Family<Reason, Counter>,
+    greetings: Family<PeerVersion, Counter>,
     outcomes: Family<Outcome, Counter>,
     messages_in: Vec<Counter>,
     messages_out: Vec<Counter>,
@@ -169,6 +177,10 @@ impl Meters {
             migrations: book.counter("migrations", "Holds that moved here from other nodes"),
             reclaims: book.counter("reclaims", "Grants of an earlier life that were taken over"),
             damaged: book.counter("damaged_frames", "Frames from peers that made no sense"),
+            unknown: book.counter(
+                "unknown_messages",
+                "Messages of kinds that only newer builds know, passed over",
+            ),
             bytes_in: book.counter("read_bytes", "Bytes read from peers and smart clients"),
             bytes_out: book.counter("written_bytes", "Bytes written to peers and smart clients"),
             buffered: book.gauge("out_buffer_bytes", "Bytes that wait to be written to peers"),
@@ -177,8 +189,7 @@ impl Meters {
                 "Messages that wait until a record is on disk",
             ),
             wakes: book.counter("shard_wakes", "Wake-ups of the thread that owns the locks"),
-            audit_dropped: book
-                .counter("audit_dropped", "Lines that the audit log had no room for"),
+            audit_dropped: book.counter("audit_dropped", "Events that the audit log lost"),
             fsync: book.times("fsync", "Time of one write to disk with its sync"),
             journal_queue: book.gauge("journal_queue", "Records that wait to be written to disk"),
             records: book.counter("journal_records", "Records written to disk"),
@@ -193,6 +204,10 @@ impl Meters {
             levels: LevelMeters::new(&mut book),
             state: book.family("state", "1 for the state that the node is in, else 0"),
             refused: book.family("refused", "What the node or its gateway refused, by reason"),
+            greetings: book.family(
+                "greetings",
+                "Connections agreed on, by version of the peer protocol",
+            ),
             outcomes: book.family("gateway_answers", "Answers of the gateway, by outcome"),
             messages_in: book.kinds("messages_in", "Messages received on the peer port, by kind"),
             messages_out: book.kinds("messages_out", "Messages sent on the peer port, by kind"),
@@ -243,6 +258,12 @@ impl Meters {
         self.refused.get_or_create(&Reason { reason }).inc();
     }
 
+    /// Counts a connection that was agreed on, by the version chosen: this build speaks few.
+    pub fn greeted(&self, version: u32) {
+        let version = PeerVersion { version };
+        self.greetings.get_or_create(&version).inc();
+    }
+
     /// Counts an answer of the gateway, by its outcome.
     pub fn answered(&self, outcome: &'static str) {
         self.outcomes.get_or_create(&Outcome { outcome }).inc();
@@ -284,7 +305,12 @@ impl Meters {
         self.records.inc_by(records as u64);
     }
 
-    /// Everything, in the text format of Prometheus.
+    /// Everything, in the classic text format of Prometheus.
+    pub fn classic_text(&self) -> String {
+        classic(&self.text())
+    }
+
+    /// Everything, in the text format `OpenMetrics`.
     pub fn text(&self) -> String {
         if let Some((memory, cpu)) = usage() {
             self.memory.set(memory);
@@ -299,6 +325,39 @@ impl Meters {
     }
 }
 
+/// The classic text format of what is told in `OpenMetrics`: families are named as their values
+/// are, infos are gauges, and there are neither units nor an end mark.
+fn classic(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // The help of a family comes before its type.
+    let mut help = None;
+    for line in text.lines() {
+        let told = line
+            .strip_prefix("# ")
+            .and_then(|told| told.split_once(' '));
+        match told {
+            None if line == "# EOF" => {}
+            None => out.extend([line, "\n"]),
+            Some(("HELP", words)) => help = words.split_once(' '),
+            Some(("TYPE", words)) => {
+                let (name, kind) = words.split_once(' ').unwrap_or((words, "untyped"));
+                let (ending, kind) = match kind {
+                    "counter" => ("_total", kind),
+                    "info" => ("_info", "gauge"),
+                    "unknown" => ("", "untyped"),
+                    _ => ("", kind),
+                };
+                if let Some((_, words)) = help.take() {
+                    out.extend(["# HELP ", name, ending, " ", words, "\n"]);
+                }
+                out.extend(["# TYPE ", name, ending, " ", kind, "\n"]);
+            }
+            Some(_) => {}
+        }
+    }
+    out
+}
+
 /// One word for a refusal, as in metrics and answers of the API.
 pub fn refusal_code(refusal: &Refusal) -> &'static str {
     match refusal {
@@ -310,7 +369,7 @@ pub fn refusal_code(refusal: &Refusal) -> &'static str {
         Refusal::StaleConfig { .. } => "stale_config",
         Refusal::OldConnection => "old_connection",
         Refusal::PriorityAhead { .. } => "priority_ahead",
-        Refusal::TokenAhead => "token_ahead",
+        Refusal::TokenAhead { .. } => "token_ahead",
         Refusal::TokenAboveLimit => "token_above_limit",
         Refusal::TtlTooLong { .. } => "ttl_too_long",
         Refusal::TtlTooShort { .. } => "ttl_too_short",

@@ -10,20 +10,25 @@ use conclave_protocol::id::{NodeId, Token};
 use conclave_protocol::keeper::{KeeperRecord, KeeperStart, KeeperStored};
 use conclave_protocol::lock::Start;
 use conclave_wire::Cluster;
-use conclave_wire::greeting::{Credential, Greeting, Role, Service, VERSION};
+use conclave_wire::greeting::{Greeting, Role, Service};
+use conclave_wire::version::SPOKEN;
 
 use crate::api::{self, ApiHandle, ApiLimits};
 use crate::audit::Audit;
 use crate::history::History;
 use crate::meters::Meters;
-use crate::shard::{self, Clock, Shard, ShardOptions};
+use crate::sentry::Sentry;
+use crate::shard::{self, Clock, Query, Report, Shard, ShardOptions};
 use crate::store::objects::ObjectDisk;
 use crate::store::{self, KeeperMemory, KeeperStore, Store};
 use crate::who::Gate;
-use crate::{NodeError, Options, StartError, keeper, twin};
+use crate::{NodeError, Options, StartError, change, keeper, twin};
 
 /// How long a node that stops waits for holders to move elsewhere.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How often a watchdog looks whether records are on disk.
+const WRITTEN_LOOK: Duration = Duration::from_millis(50);
 
 /// How often the access file is looked at for changes.
 const LOOK: Duration = Duration::from_secs(2);
@@ -46,8 +51,8 @@ pub struct Node {
 impl Node {
     /// Starts a node on the store in its data directory.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        check(&options.cluster, options.id)?;
-        check_certificate(&options)?;
+        // A directory is taken for a node only once it can be that node.
+        check_options(&options)?;
         let store = store::open(&options.data, options.id, &options.cluster.name)?;
         let objects = ObjectDisk::open(&options.data, options.id, &options.cluster.name)?;
         let clock = Arc::new(conclave_client::clock::now);
@@ -71,14 +76,22 @@ impl Node {
         clock: Clock,
     ) -> Result<Self, StartError> {
         let system = |error: std::io::Error| StartError::System(error.to_string());
+        check_options(&options)?;
+        let mut kept = objects.load()?;
+        let disks = change::Disks {
+            locks: &mut store,
+            objects: &mut objects,
+            kept: &mut kept,
+        };
+        change::settle(&options, disks, &clock)?;
         let id = check(&options.cluster, options.id)?;
-        check_certificate(&options)?;
         let config = options.cluster.shared_config()?;
         let levels = options.cluster.level_config()?;
         let peer = options.peer.local_addr().map_err(system)?;
         let api = options.api.local_addr().map_err(system)?;
-        let start = choose(store.load()?, options.init);
-        let kept = keeper::choose(objects.load()?, &start);
+        let stored = store.load()?;
+        let start = choose(stored.filter(|it| it.incarnation.is_some()), options.init);
+        let kept = keeper::choose(kept, &start);
         if matches!(kept, KeeperStart::Lost) {
             // Before anything else is on disk: a store of objects without records beside one of
             // locks would pass for one from before there were objects.
@@ -88,7 +101,7 @@ impl Node {
         let process = process()?;
         let mut accepted = Vec::new();
         let greeting = Greeting {
-            version: VERSION,
+            versions: SPOKEN,
             role: Role::Node(id),
             target: id,
             process,
@@ -101,7 +114,8 @@ impl Node {
         let history = open_history(&options, id)?;
         let meters = Meters::new();
         let gate = Arc::new(gate(&options)?);
-        let audit = open_audit(&options, id, &meters)?;
+        let sentry = Sentry::new();
+        let audit = open_audit(&options, id, &meters, &sentry)?;
         let inbox = keeper::Inbox::new();
         let (shard, thread) = shard::spawn(ShardOptions {
             cluster: options.cluster.clone(),
@@ -120,6 +134,7 @@ impl Node {
             security: options.security.clone(),
             keeper: Some(inbox.clone()),
             levels,
+            sentry,
         })
         .map_err(system)?;
         let keeper = keeper::spawn(keeper::Parts {
@@ -138,8 +153,6 @@ impl Node {
                 process,
                 cluster: options.cluster.clone(),
                 security: options.security.clone(),
-                credential: Credential::new(gate.key().credential_of(id).as_bytes())
-                    .filter(|_| !gate.is_open()),
                 rejoin: options.rejoin,
             },
         })
@@ -166,6 +179,7 @@ impl Node {
             gate: gate.clone(),
             audit,
             security: options.security,
+            names: options.api_names,
         };
         let gateway = api::spawn(context, options.api);
         let gateway = gateway.map_err(|error| StartError::System(error.to_string()))?;
@@ -206,6 +220,16 @@ impl Node {
         &self.meters
     }
 
+    /// By which somebody else sees whether its threads go on.
+    pub fn pulse(&self) -> Pulse {
+        let gateway = self.gateway.lock().unwrap_or_else(PoisonError::into_inner);
+        Pulse {
+            shard: self.shard.clone(),
+            keeper: self.keeper.inbox().clone(),
+            api: gateway.as_ref().map(|gateway| gateway.runtime().clone()),
+        }
+    }
+
     /// Asks holders to move to other nodes, waits for them a little, and stops cleanly. Returns at
     /// once; [`Node::wait`] returns when it is done.
     pub fn drain_and_stop(&self) {
@@ -240,15 +264,57 @@ impl Drop for Node {
     }
 }
 
+/// Whether the threads of a node go on, for a watchdog.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    shard: Shard,
+    keeper: keeper::Inbox,
+    api: Option<tokio::runtime::Handle>,
+}
+
+impl Pulse {
+    /// Ends once every thread that serves has shown that it goes on: those of locks, of leases and
+    /// objects and of the API have answered, and the journal has written what it had been given.
+    /// Does not end while one of them hangs; false if the node has ended.
+    pub async fn beat(&self) -> bool {
+        let Some(api) = &self.api else { return false };
+        let (journal, keeper, api) = tokio::join!(
+            self.written(),
+            self.keeper.look(keeper::Look::default()),
+            api.spawn(async {})
+        );
+        journal.is_some() && keeper.is_some() && api.is_ok()
+    }
+
+    /// Ends when the records that the journal has now are on disk; none if the node has ended.
+    async fn written(&self) -> Option<()> {
+        let (wanted, mut synced) = self.journal().await?;
+        while synced < wanted {
+            tokio::time::sleep(WRITTEN_LOOK).await;
+            synced = self.journal().await?.1;
+        }
+        Some(())
+    }
+
+    async fn journal(&self) -> Option<(u64, u64)> {
+        match self.shard.inspect(Query::Overview).await {
+            Some(Report::Overview { journal, .. }) => Some(journal),
+            _ => None,
+        }
+    }
+}
+
 /// A thread that takes up changes of the access file; it ends when this is dropped.
 #[derive(Debug)]
-struct AccessWatch(#[expect(dead_code, reason = "its end is what it says")] mpsc::Sender<()>);
+pub(crate) struct AccessWatch(
+    #[expect(dead_code, reason = "its end is what it says")] mpsc::Sender<()>,
+);
 
 impl AccessWatch {
-    fn spawn(gate: Arc<Gate>, shard: Shard) -> std::io::Result<Self> {
+    pub(crate) fn spawn(gate: Arc<Gate>, shard: Shard) -> std::io::Result<Self> {
         let (alive, over) = mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("access".to_owned());
-        thread.spawn(move || {
+        let sentry = shard.sentry().clone();
+        sentry.thread("access", move || {
             while over.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if let Some(rules) = gate.reload() {
                     shard.set_access(rules);
@@ -260,31 +326,33 @@ impl AccessWatch {
 }
 
 fn gate(options: &Options) -> Result<Gate, StartError> {
-    let key = options.key.clone();
-    let path = options.access.as_deref();
-    path.map_or_else(
-        || Ok(Gate::open(key.clone())),
-        |path| Ok(Gate::of_file(path, key.clone())?),
-    )
+    let Some(path) = options.access.as_deref() else {
+        return Ok(Gate::open());
+    };
+    // Whoever listens where a node should be would be handed tokens that count.
+    if options.security.tls().is_none() {
+        return Err(StartError::AccessWithoutTls);
+    }
+    Ok(Gate::of_file(path)?)
 }
 
 fn open_audit(
     options: &Options,
     id: NodeId,
     meters: &Arc<Meters>,
+    sentry: &Sentry,
 ) -> Result<Option<Audit>, StartError> {
-    let Some(path) = &options.audit else {
+    let Some(audit) = &options.audit else {
         return Ok(None);
     };
-    let opened = Audit::open(path, id, meters.clone());
+    let opened = Audit::open_under(sentry, audit, id, meters.clone());
     opened.map(Some).map_err(|error| StartError::Audit {
-        path: path.clone(),
+        path: audit.path.clone(),
         problem: error.to_string(),
     })
 }
 
 fn check(cluster: &Cluster, id: u32) -> Result<NodeId, StartError> {
-    cluster.check()?;
     let node = cluster.node(id).ok_or(StartError::Id {
         id,
         nodes: cluster.nodes.len(),
@@ -307,6 +375,18 @@ fn choose(stored: Option<conclave_protocol::lock::Stored>, init: bool) -> Start 
             Start::Lost
         }
     }
+}
+
+/// Whether a node can start with these options, as far as can be told without its data.
+fn check_options(options: &Options) -> Result<(), StartError> {
+    options.cluster.check()?;
+    check_certificate(options)?;
+    options.cluster.shared_config()?;
+    // A node that leaves by a change is not in the new file.
+    if options.change.is_none() {
+        check(&options.cluster, options.id)?;
+    }
+    Ok(())
 }
 
 /// A node that speaks TLS has a certificate of its own, made for it.
@@ -356,7 +436,8 @@ fn open_history(options: &Options, id: NodeId) -> Result<Option<History>, StartE
     })
 }
 
-fn process() -> Result<u128, StartError> {
+/// A number that no other process has.
+pub(crate) fn process() -> Result<u128, StartError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| StartError::System(error.to_string()))?;
     Ok(u128::from_le_bytes(bytes))

@@ -19,16 +19,15 @@ mod speak;
 
 use std::fmt;
 use std::net::{TcpListener, TcpStream};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use conclave_client::Security;
-use conclave_protocol::Now;
 use conclave_protocol::id::{LinkId, Name, NodeId, RequestNo, SessionId};
 use conclave_protocol::lock::{Access, Config, Label, LockView, Reason, Start};
 use conclave_protocol::multilevel::{LevelConfig, LevelView};
+use conclave_protocol::{Now, Wall};
 use conclave_wire::Cluster;
 use mio::{Poll, Waker};
 use tokio::sync::{oneshot, watch};
@@ -38,6 +37,7 @@ use crate::audit::{Audit, Auditor};
 use crate::history::History;
 use crate::journal::Journal;
 use crate::meters::Meters;
+use crate::sentry::Sentry;
 use crate::store::{Store, StoreError};
 use crate::who::Gate;
 use run::{Loop, Parts, WAKER};
@@ -97,6 +97,12 @@ pub enum Report {
         kept: [usize; 4],
         /// Open connections.
         connections: usize,
+        /// What its token clock shows.
+        token_clock: Wall,
+        /// Whether its wall clock is so far ahead that nothing is made of it.
+        clock_ignored: bool,
+        /// Records that were given to the journal, and how many of them are on disk.
+        journal: (u64, u64),
     },
     /// To [`Query::Lock`].
     Lock(Option<LockView>),
@@ -148,8 +154,8 @@ enum Command {
     Answers(Vec<(LinkId, Vec<u8>)>),
     /// The keeper has room for more questions.
     Room,
-    /// The keeper cannot go on.
-    KeeperEnded(NodeError),
+    /// Another thread cannot go on.
+    End(NodeError),
 }
 
 /// An operator's word against a session.
@@ -221,6 +227,7 @@ impl Inner {
 pub struct Shard {
     inner: Arc<Inner>,
     ended: watch::Receiver<Ended>,
+    sentry: Sentry,
 }
 
 impl fmt::Debug for Shard {
@@ -279,9 +286,20 @@ impl Shard {
         self.inner.tell(Command::Room);
     }
 
-    /// The keeper cannot go on, so the node ends.
-    pub(crate) fn keeper_ended(&self, error: NodeError) {
-        self.inner.tell(Command::KeeperEnded(error));
+    /// Another thread cannot go on, so the node ends.
+    pub(crate) fn end(&self, error: NodeError) {
+        self.inner.tell(Command::End(error));
+    }
+
+    /// Starts threads and tasks that end the node when they panic.
+    pub(crate) fn sentry(&self) -> &Sentry {
+        &self.sentry
+    }
+
+    /// What this handle starts under this name panics at once.
+    #[cfg(test)]
+    pub(crate) fn trip(&mut self, name: &'static str) {
+        self.sentry.trip = Some(name);
     }
 
     /// Waits until the thread has ended, and says why.
@@ -289,7 +307,10 @@ impl Shard {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
             Ok(ended) => ended.clone().unwrap_or(Ok(())),
-            Err(_) => Err(NodeError::Panic("it left no word".to_owned())),
+            Err(_) => Err(NodeError::Panic {
+                thread: "shard".to_owned(),
+                words: "it left no word".to_owned(),
+            }),
         }
     }
 }
@@ -328,6 +349,8 @@ pub struct ShardOptions {
     pub keeper: Option<crate::keeper::Inbox>,
     /// What the clusters run with, if a hierarchy serves the locks.
     pub levels: Option<LevelConfig>,
+    /// Ends the node when one of its threads panics.
+    pub(crate) sentry: Sentry,
 }
 
 impl fmt::Debug for ShardOptions {
@@ -346,22 +369,23 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
         commands: Mutex::new(Some(Vec::new())),
         waker,
     });
+    let sentry = options.sentry.clone();
+    let ends = inner.clone();
+    sentry.on_panic(move |error| ends.tell(Command::End(error)));
     options.listener.set_nonblocking(true)?;
     let listener = mio::net::TcpListener::from_std(options.listener);
     let journal = {
         let inner = inner.clone();
         let done = move |result| inner.tell(Command::Durable(result));
-        Journal::spawn(options.store, done, options.meters.clone())?
+        Journal::spawn_under(&options.sentry, options.store, done, options.meters.clone())?
     };
     let (names, wanted) = mpsc::channel();
     let found = inner.clone();
-    std::thread::Builder::new()
-        .name("resolve".to_owned())
-        .spawn(move || {
-            peers::resolve_all(&wanted, |node, address| {
-                found.tell(Command::Resolved(node, address));
-            });
-        })?;
+    sentry.thread("resolve", move || {
+        peers::resolve_all(&wanted, |node, address| {
+            found.tell(Command::Resolved(node, address));
+        });
+    })?;
     let levels = options.levels.map(|config| levels::LevelParts {
         stored: levels::stored(&options.start, &config, (options.clock)()),
         config,
@@ -371,8 +395,8 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
             options.id,
             options.process,
             &options.cluster,
+            before(&options.start),
             options.accepted,
-            &options.gate,
         ),
         peers: peers::Peers::new(&options.cluster, names),
         config: options.config,
@@ -394,28 +418,35 @@ pub fn spawn(options: ShardOptions) -> std::io::Result<(Shard, JoinHandle<()>)> 
     };
     let (tell, ended) = watch::channel(None);
     let shared = inner.clone();
-    let thread = std::thread::Builder::new()
-        .name(format!("shard-{}", options.id))
-        .spawn(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| run(parts)));
-            let result = result.unwrap_or_else(|panic| Err(NodeError::Panic(words(&*panic))));
-            if let Err(error) = &result {
-                tracing::error!(%error, "the node ends");
-            }
-            shared.close();
-            tell.send_replace(Some(result));
-        })?;
-    Ok((Shard { inner, ended }, thread))
+    let name = format!("shard-{}", options.id);
+    let guarded = sentry.clone();
+    let thread = std::thread::Builder::new().name(name.clone());
+    let thread = thread.spawn(move || {
+        let result = guarded.catch(&name, || run(parts));
+        let result = result.unwrap_or_else(Err);
+        if let Err(error) = &result {
+            tracing::error!(%error, "the node ends");
+        }
+        shared.close();
+        tell.send_replace(Some(result));
+    })?;
+    let shard = Shard {
+        inner,
+        ended,
+        sentry,
+    };
+    Ok((shard, thread))
+}
+
+/// How many nodes the configuration before the present one had.
+fn before(start: &Start) -> u32 {
+    match start {
+        Start::Disk(stored) => stored.config.as_ref().map_or(0, |config| config.before),
+        Start::Init | Start::Lost => 0,
+    }
 }
 
 fn run(parts: Parts) -> Result<(), NodeError> {
     let mut it = Loop::new(parts).map_err(|error| NodeError::Poll(error.to_string()))?;
     it.run()
-}
-
-/// What a panic said.
-pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
 }

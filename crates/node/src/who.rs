@@ -1,61 +1,55 @@
 //! Who is at the other end of a connection or call: one place decides, for both ports.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
 
 use conclave_client::secure::Identity;
-use conclave_protocol::lock::{Access, Who};
+use conclave_protocol::lock::{ADDRESS_MARK, Access, Who};
 use conclave_wire::greeting::Rejection;
-use conclave_wire::handle::Key;
 use jiff::Timestamp;
+use tokio::sync::watch as signal;
 
-use crate::access::{AccessFile, AccessFileError};
+use crate::access::{AccessFile, AccessFileError, TokenHash};
 
-/// When a file was written last, and how long it is: what differs is read again.
-type Stamp = Option<(SystemTime, u64)>;
-
-/// What is believed about callers: certificates, tokens of the access file, and that whoever has
-/// the cluster's key is a node.
+/// What is believed about callers: certificates, and tokens of the access file. Only a certificate
+/// makes a node.
 #[derive(Debug)]
 pub struct Gate {
-    key: Key,
     path: Option<PathBuf>,
     file: RwLock<Arc<AccessFile>>,
-    stamp: Mutex<Stamp>,
+    /// What was read last, and until when tokens were looked at.
+    seen: Mutex<(blake3::Hash, Timestamp)>,
+    /// Counts changes: whoever was let in by a token looks again.
+    changes: signal::Sender<u64>,
 }
 
 impl Gate {
     /// Nobody has to show who they are.
-    pub fn open(key: Key) -> Self {
+    pub fn open() -> Self {
         Self {
-            key,
             path: None,
             file: RwLock::default(),
-            stamp: Mutex::new(None),
+            seen: Mutex::new((blake3::hash(b""), Timestamp::now())),
+            changes: signal::Sender::default(),
         }
     }
 
     /// Everyone has to show who they are, and may do what this file says.
-    pub fn of_file(path: &Path, key: Key) -> Result<Self, AccessFileError> {
-        let stamp = stamp(path);
-        let file = AccessFile::read(path)?;
+    pub fn of_file(path: &Path) -> Result<Self, AccessFileError> {
+        let text = AccessFile::text(path)?;
+        let file = AccessFile::parse(&text)?;
         Ok(Self {
-            key,
             path: Some(path.to_owned()),
             file: RwLock::new(Arc::new(file)),
-            stamp: Mutex::new(stamp),
+            seen: Mutex::new((blake3::hash(text.as_bytes()), Timestamp::now())),
+            changes: signal::Sender::default(),
         })
     }
 
     /// Whether nobody has to show who they are.
     pub fn is_open(&self) -> bool {
         self.path.is_none()
-    }
-
-    /// The key of the cluster.
-    pub fn key(&self) -> &Key {
-        &self.key
     }
 
     /// Who may do what.
@@ -68,60 +62,75 @@ impl Gate {
         file.clone()
     }
 
-    /// Reads the access file again if it has changed, and gives the new rules. A file that makes
-    /// no sense is told in the log, and the old one stays in use.
+    /// Reads the access file again, and gives the rules if it says something else or a token's
+    /// time is over: whoever was let in by a token must be looked at again. A file that makes no
+    /// sense is told in the log once, and the old one stays in use.
     pub fn reload(&self) -> Option<Arc<Access>> {
         let path = self.path.as_deref()?;
-        let found = stamp(path);
-        let mut known = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known == found {
+        let now = Timestamp::now();
+        let text = AccessFile::text(path);
+        // Not its time is compared: a file may be exchanged with the time of the old one.
+        let hash = match &text {
+            Ok(text) => blake3::hash(text.as_bytes()),
+            Err(error) => blake3::hash(error.to_string().as_bytes()),
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, looked) = std::mem::replace(&mut *seen, (hash, now));
+        drop(seen);
+        let mut changed = self.file().has_expired(looked, now);
+        if known != hash {
+            match text.and_then(|text| AccessFile::parse(&text)) {
+                Ok(file) => {
+                    tracing::info!(path = %path.display(), "new tokens and permissions are in use");
+                    let mut kept = self.file.write().unwrap_or_else(PoisonError::into_inner);
+                    *kept = Arc::new(file);
+                    changed = true;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the new access file is not used; the old one stays");
+                }
+            }
+        }
+        if !changed {
             return None;
         }
-        *known = found;
-        match AccessFile::read(path) {
-            Ok(file) => {
-                tracing::info!(path = %path.display(), "new tokens and permissions are in use");
-                let rules = file.rules().clone();
-                let mut kept = self.file.write().unwrap_or_else(PoisonError::into_inner);
-                *kept = Arc::new(file);
-                Some(rules)
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the new access file is not used; the old one stays");
-                None
-            }
-        }
+        self.changes.send_modify(|count| *count += 1);
+        Some(self.rules())
+    }
+
+    /// Tells of changes.
+    pub fn changes(&self) -> signal::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Whether a token still is that of this principal.
+    pub fn counts(&self, token: &TokenHash, principal: &str) -> bool {
+        let found = self.file().principal_of(token, Timestamp::now());
+        found.is_some_and(|found| *found == *principal)
     }
 
     /// Who it is, by certificate and by what they show besides. None if nobody has to say and
     /// nobody did: then everything is believed.
     ///
-    /// A token says more than a certificate: it may belong to one job of many on a machine. A
-    /// node's own proof says most.
+    /// A token says more than a certificate: it may belong to one job of many on a machine.
     pub fn who(
         &self,
         identity: Option<&Identity>,
         credential: Option<&[u8]>,
     ) -> Result<Option<Who>, Rejection> {
-        let node = |id: u32| Who {
-            principal: node_principal(id),
-            gateway: true,
-        };
-        if let Some(shown) = credential {
-            if let Some(found) = self.key.node_of(shown) {
-                return Ok(Some(node(found.0 + 1)));
-            }
-            if !self.is_open() {
-                let principal = self.file().principal(shown, Timestamp::now());
-                let principal = principal.ok_or(Rejection::Credential)?;
-                return Ok(Some(Who {
-                    principal,
-                    gateway: false,
-                }));
-            }
+        if let Some(shown) = credential.filter(|_| !self.is_open()) {
+            let principal = self.file().principal(shown, Timestamp::now());
+            let principal = principal.ok_or(Rejection::Credential)?;
+            return Ok(Some(Who {
+                principal,
+                gateway: false,
+            }));
         }
         match identity {
-            Some(Identity::Node(id)) => Ok(Some(node(*id))),
+            Some(Identity::Node(id)) => Ok(Some(Who {
+                principal: node_principal(*id),
+                gateway: true,
+            })),
             Some(Identity::Client(name)) => Ok(Some(Who {
                 principal: name.as_str().into(),
                 gateway: false,
@@ -132,21 +141,27 @@ impl Gate {
     }
 }
 
+/// Whom what comes from an address is charged to, where nobody says who they are. Of IPv6 all
+/// addresses of a network count as one: whoever has one has them all.
+pub fn account_of(address: IpAddr) -> Arc<str> {
+    match address.to_canonical() {
+        IpAddr::V4(address) => format!("{ADDRESS_MARK}{address}").into(),
+        IpAddr::V6(address) if address.is_loopback() => format!("{ADDRESS_MARK}{address}").into(),
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            format!("{ADDRESS_MARK}{}/64", Ipv6Addr::from_bits(network)).into()
+        }
+    }
+}
+
 /// The principal that a node is, when it speaks for itself. No token or certificate of a client
 /// is of such a name.
 pub fn node_principal(id: u32) -> Arc<str> {
     format!("node/{id}").into()
 }
 
-fn stamp(path: &Path) -> Stamp {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.modified().ok()?, found.len()))
-}
-
 #[cfg(test)]
 mod tests {
-    use conclave_protocol::id::NodeId;
-
     use super::*;
     use crate::access::hash_of;
 
@@ -161,12 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_a_certificate_or_the_key_shows_who_it_is() {
+    fn a_token_or_a_certificate_shows_who_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("access.toml");
         std::fs::write(&path, text("ci", "t0ken")).unwrap();
-        let key = Key::new(b"the secret of a cluster");
-        let gate = Gate::of_file(&path, key.clone()).unwrap();
+        let gate = Gate::of_file(&path).unwrap();
         let client = Identity::Client("ops".to_owned());
         let ci = ("ci".to_owned(), false);
         assert_eq!(name(gate.who(None, Some(b"t0ken"))), ci);
@@ -177,15 +191,13 @@ mod tests {
         );
         let node = ("node/3".to_owned(), true);
         assert_eq!(name(gate.who(Some(&Identity::Node(3)), None)), node);
-        let proof = key.credential_of(NodeId(2));
-        assert_eq!(name(gate.who(None, Some(proof.as_bytes()))), node);
-        for wrong in [None, Some(&b"other"[..]), Some(b"conclave-node:2:AAAA")] {
+        for wrong in [None, Some(&b"other"[..])] {
             assert_eq!(gate.who(None, wrong), Err(Rejection::Credential));
         }
         // A wrong token is refused although the certificate would do.
         let wrong = gate.who(Some(&client), Some(b"other"));
         assert_eq!(wrong, Err(Rejection::Credential));
-        let open = Gate::open(key);
+        let open = Gate::open();
         assert_eq!(open.who(None, Some(b"whatever")), Ok(None));
         assert_eq!(open.who(None, None), Ok(None));
     }
@@ -195,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("access.toml");
         std::fs::write(&path, text("a", "one")).unwrap();
-        let gate = Gate::of_file(&path, Key::new(b"the secret of a cluster")).unwrap();
+        let gate = Gate::of_file(&path).unwrap();
         assert!(gate.reload().is_none());
         std::fs::write(&path, text("bob", "two")).unwrap();
         assert!(gate.reload().is_some());
@@ -207,5 +219,40 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(gate.reload().is_none());
         assert_eq!(name(gate.who(None, Some(b"two"))).0, "bob");
+    }
+
+    #[test]
+    fn a_token_that_is_exchanged_under_the_same_time_counts_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.toml");
+        std::fs::write(&path, text("a", "one")).unwrap();
+        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let gate = Gate::of_file(&path).unwrap();
+        let changes = gate.changes();
+        std::fs::write(&path, text("a", "two")).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(written).unwrap();
+        assert!(gate.reload().is_some());
+        assert!(changes.has_changed().unwrap());
+        assert_eq!(gate.who(None, Some(b"one")), Err(Rejection::Credential));
+        assert!(!gate.counts(&TokenHash::of(b"one"), "a"));
+        assert!(gate.counts(&TokenHash::of(b"two"), "a"));
+        assert!(!gate.counts(&TokenHash::of(b"two"), "b"));
+    }
+
+    #[test]
+    fn a_token_whose_time_is_over_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.toml");
+        let soon = Timestamp::now() + std::time::Duration::from_millis(50);
+        std::fs::write(&path, format!("{}expires = \"{soon}\"\n", text("a", "one"))).unwrap();
+        let gate = Gate::of_file(&path).unwrap();
+        assert!(gate.counts(&TokenHash::of(b"one"), "a"));
+        while Timestamp::now() < soon {
+            std::thread::yield_now();
+        }
+        assert!(gate.reload().is_some());
+        assert!(!gate.counts(&TokenHash::of(b"one"), "a"));
+        assert!(gate.reload().is_none(), "it is told once");
     }
 }

@@ -287,19 +287,24 @@ fn nodes_may_look_and_nothing_else() {
     let refused = node.lease(1);
     let why = LeaseAnswer::Refused(LeaseRefusal::NotPermitted);
     assert_eq!(refused, why);
-    let get = node.object(ObjectAsk::Get {
-        rank: Rank {
-            round: 5,
-            client: ClientId(7),
+    let rank = Rank {
+        round: 5,
+        client: ClientId(7),
+    };
+    let commit = node.object(ObjectAsk::Commit {
+        rank,
+        stamp: Stamp {
+            version: stamp.version + 1,
+            ..stamp
         },
-        nonce: 1,
-        have: None,
+        carry: None,
         proof: None,
     });
-    assert!(matches!(get, ObjectTell::Refused { .. }), "{get:?}");
+    assert!(matches!(commit, ObjectTell::Refused { .. }), "{commit:?}");
     let survey = Ask::Survey {
         ticket: 1,
         after: None,
+        new: false,
     };
     match node.ask(&survey) {
         Answer::Surveyed { objects, .. } => assert_eq!(objects, [(Name::new("hits"), stamp)]),
@@ -341,6 +346,7 @@ fn more_questions_than_fit_wait_and_are_all_answered() {
             let ask = Ask::Survey {
                 ticket,
                 after: None,
+                new: false,
             };
             encode_ask(&ask, &mut bytes).unwrap();
         }

@@ -16,6 +16,7 @@ use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Message;
 use conclave_wire::cluster::differences;
 use conclave_wire::greeting::{Rejection, Role};
+use conclave_wire::version::{SPOKEN, VersionMismatch, VersionRange};
 
 fn alive(node: NodeId) -> Message {
     Message::Alive {
@@ -103,8 +104,10 @@ async fn what_does_not_fit_is_refused_by_name() {
     let good = greeting(&plan.cluster, 1);
 
     let mut other = good.clone();
-    other.version = 99;
-    assert_eq!(refusal(other), Rejection::Version { node: 1 });
+    other.versions = VersionRange::new(98, 99);
+    let (opener, node) = (SPOKEN, VersionRange::only(1));
+    let mismatch = VersionMismatch { opener, node };
+    assert_eq!(refusal(other), Rejection::Version(mismatch));
 
     let mut other = good.clone();
     other.target = NodeId(1);
@@ -169,15 +172,16 @@ fn a_second_process_with_one_id_does_not_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unexpected_kind_ends_its_connection_only() {
-    let mut plan = plan(2);
-    let _nodes = plan.start_all();
+    let mut plan = plan(3);
+    let _nodes = [1, 2].map(|id| plan.start_on(id, Memory::default()));
     let mut raw = Raw::greeted(&plan.cluster, 1);
     raw.send(&hello(&plan.cluster, 5, 1));
     raw.send(&alive(NodeId(1)));
     assert!(raw.ends());
     let mut raw = Raw::connect(plan.peer(1));
+    // The third node is nowhere: nobody else is it.
     let mut node = greeting(&plan.cluster, 1);
-    node.role = Role::Node(NodeId(1));
+    node.role = Role::Node(NodeId(2));
     raw.greet(&node);
     assert_eq!(raw.reply().unwrap().refusal, None);
     raw.send(&hello(&plan.cluster, 5, 1));

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{PATIENCE, Raw, greeting, hello, in_time, plan, plan_with};
-use conclave_node::NodeError;
 use conclave_node::store::faulty::{Fault, Faults, Faulty};
 use conclave_node::store::{Memory, StoreError};
+use conclave_node::{Node, NodeError, StartError};
 use conclave_protocol::id::{ClientId, Name, RequestNo, SessionId, Token};
 use conclave_protocol::lock::{Ask, Bond, Message, Mode, Priority, Resume, SessionInfo};
 
@@ -47,7 +47,7 @@ fn ask(raw: &mut Raw, client: u128, ttl: Duration) {
             bond: Bond::Attached,
         }),
         hint: Token(0),
-        inside: false,
+        inside: None,
     });
 }
 
@@ -139,17 +139,20 @@ fn nothing_is_read_before_the_first_records_are_durable() {
     let mut plan = plan(1);
     let (store, faults) = Faulty::new(Memory::default());
     faults.hold();
-    let _node = plan.start_on(1, store);
-    let _opens = Opens(faults.clone());
+    let (peer, cluster) = (plan.peer(1), plan.cluster.clone());
+    let starting = std::thread::spawn(move || plan.start_on(1, store));
+    let opens = Opens(faults.clone());
     faults.await_waiting();
-    let mut raw = Raw::connect(plan.peer(1));
-    raw.greet(&greeting(&plan.cluster, 1));
-    raw.send(&hello(&plan.cluster, 1, 1));
+    let mut raw = Raw::connect(peer);
+    raw.greet(&greeting(&cluster, 1));
+    raw.send(&hello(&cluster, 1, 1));
     std::thread::sleep(Duration::from_millis(50));
     assert!(silent(&mut raw), "the node has not started");
     faults.let_go();
     assert_eq!(raw.reply().unwrap().refusal, None);
     assert!(matches!(raw.next(), Some(Message::Welcome { .. })));
+    drop(opens);
+    drop(starting.join().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,12 +174,13 @@ async fn a_disk_that_fails_ends_the_node_with_its_reason() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_fails_at_once_ends_the_node_with_its_reason() {
+#[test]
+fn a_node_does_not_start_on_a_disk_that_fails_at_once() {
     let mut plan = plan(1);
     let (store, faults) = Faulty::new(Memory::default());
     faults.fail_after(0, Fault::NoSpace);
-    let node = plan.start_on(1, store);
-    let error = in_time("the end", node.wait()).await.unwrap_err();
-    assert!(matches!(error, NodeError::Store(_)), "{error}");
+    let options = plan.options(1, std::path::Path::new("unused"));
+    let clock = Arc::new(conclave_client::clock::now);
+    let error = Node::start_on(options, Box::new(store), clock).unwrap_err();
+    assert!(matches!(error, StartError::Store(_)), "{error}");
 }

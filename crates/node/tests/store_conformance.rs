@@ -10,6 +10,7 @@ use conclave_node::journal::Journal;
 use conclave_node::meters::Meters;
 use conclave_node::store::faulty::{Fault, Faulty};
 use conclave_node::store::{Memory, Store, StoreError};
+use conclave_protocol::Wall;
 use conclave_protocol::id::{GrantNo, Token};
 use conclave_protocol::lock::{Record, Snapshot};
 use store_support::{contents, grant, open_here, quick_dir, record, records, sum};
@@ -38,11 +39,18 @@ fn records_add_up(mut store: impl Store) {
     assert_eq!(store.load().unwrap(), sum(&all));
 }
 
+fn ceiling(token: u64) -> Record {
+    Record::Ceiling {
+        ceiling: Token(token),
+        clock: Wall(0),
+    }
+}
+
 fn later_records_win(mut store: impl Store) {
     store
         .write(&[
-            Record::Ceiling(Token(9)),
-            Record::Ceiling(Token(5)),
+            ceiling(9),
+            ceiling(5),
             Record::Grant(Box::new(grant(1, 1, "first"))),
             Record::GrantEnded(grant(1, 1, "").ask.session, grant(1, 1, "").ask.request),
             Record::Grant(Box::new(grant(1, 1, "second"))),

@@ -35,6 +35,7 @@ impl Bench {
         let mut config = Config::new(quorums);
         config.observe = false;
         config.limits.requests_per_client = usize::MAX;
+        config.limits.memory = usize::MAX;
         let now = Now {
             mono: Instant::from_nanos(1_000_000_000),
             wall: Wall(1_000_000_000_000),
@@ -99,7 +100,7 @@ impl Bench {
         self.say(Message::Request {
             ask: Arc::new(ask),
             hint: Token(0),
-            inside: false,
+            inside: None,
         });
         let sent = self.out.send_now.iter().chain(&self.out.send_durable);
         let mut floor = sent.filter_map(|envelope| match &envelope.message {

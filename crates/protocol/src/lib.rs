@@ -3,13 +3,16 @@
 
 pub mod baseline;
 pub mod fault;
+pub mod hold_watch;
 pub mod id;
 pub mod keeper;
 pub mod lease;
 pub mod lock;
 pub mod machine;
+pub mod membership;
 pub mod multilevel;
 pub mod object;
+pub mod rediscovery;
 pub mod table;
 pub mod time;
 

@@ -6,10 +6,10 @@ mod harness;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_protocol::id::{LinkId, Name, SessionId, Token, WatchNo};
+use conclave_protocol::id::{Key, LinkId, Name, SessionId, Token, WatchNo};
 use conclave_protocol::lock::{
     Access, Action, Ask, Bond, Claim, Ended, Entered, GrantRef, Message, Mode, NodeInput, Refusal,
-    Resume, Rule, SessionInfo, Sight, Watch, Who,
+    Restart, Resume, Rule, SessionInfo, Sight, Watch, Who,
 };
 use harness::raw::{Raw, ask, done, open, refused, request};
 use harness::{Cluster, config};
@@ -200,6 +200,7 @@ fn a_claim_is_looked_at_like_a_request() {
         inside: holding.then_some(Token(5)),
         raising: None,
         fresh: true,
+        members: Vec::new(),
     };
     for holding in [false, true] {
         let resume = Resume {
@@ -423,4 +424,47 @@ fn whoever_may_not_read_does_not_watch() {
     rules(&mut raw, &[("bob", "", Action::Read)]);
     assert_eq!(barred(&raw.said), 2);
     assert_eq!(raw.node.watches(), 0);
+}
+
+/// A holder that was cut off when its session was revoked does not get its lock back from a node
+/// that started again, whether it had stopped cleanly or crashed, and nobody new may use the
+/// session there.
+#[test]
+fn a_restart_undoes_no_revocation() {
+    for (clean, restart) in [
+        (false, Restart::Pause),
+        (true, Restart::Pause),
+        (false, Restart::Durable),
+    ] {
+        let mut shared = config("singleton(1)", &[]);
+        shared.restart = restart;
+        let mut cluster = Cluster::new(shared, 1);
+        cluster.acquire(0, 1, "a", Mode::Exclusive);
+        cluster.pass(Duration::from_secs(1));
+        assert!(cluster.is_inside(0, 1, "a"));
+        let ask = cluster.clients[0].ask(Key(1), &Name::new("a")).unwrap();
+        let session = ask.session;
+        cluster.wires.stall(0, 0, false, true);
+        cluster.node(
+            0,
+            NodeInput::Revoke {
+                session,
+                by: "ops".into(),
+                force: false,
+            },
+        );
+        if clean {
+            cluster.node(0, NodeInput::Stop);
+        }
+        cluster.crash(0);
+        cluster.wires.stall(0, 0, false, false);
+        assert!(cluster.is_inside(0, 1, "a"), "it has not heard of it");
+        cluster.restart(0);
+        cluster.pass(Duration::from_secs(3));
+        assert!(!cluster.is_inside(0, 1, "a"), "clean {clean}, {restart:?}");
+        // What nothing rests on any more is not kept for ever.
+        assert_eq!(cluster.disks[0].revoked.len(), 1);
+        cluster.pass(Duration::from_secs(70));
+        assert_eq!(cluster.disks[0].revoked.len(), 0);
+    }
 }

@@ -443,6 +443,7 @@ fn claim(one: &Arc<Ask>, grant: GrantRef, token: u64) -> Message {
             inside: Some(Token(token)),
             raising: None,
             fresh: true,
+            members: Vec::new(),
         }],
         done: Vec::new(),
         last: true,
@@ -555,7 +556,7 @@ fn whoever_says_it_is_inside_waits_for_consent_like_all() {
     let moves = Message::Request {
         ask: late,
         hint: Token(77),
-        inside: true,
+        inside: Some(Vec::new()),
     };
     assert_eq!(locked(&raw.say(1, moves)), []);
     let (wish, ..) = wants(&mut raw).pop().unwrap();

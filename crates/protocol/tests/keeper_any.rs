@@ -240,6 +240,7 @@ impl Any {
                 Ask::Survey {
                     ticket: 1,
                     after: Some(self.name()),
+                    new: false,
                 },
             ),
             7..=10 => KeeperInput::Receive(link, self.lease_ask()),

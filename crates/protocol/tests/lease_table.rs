@@ -7,8 +7,9 @@ use conclave_protocol::fault::{Faults, Lie};
 use conclave_protocol::id::{ClientId, LinkId, Name, NodeId, Token};
 use conclave_protocol::lease::plant::{Plant, Rules};
 use conclave_protocol::lease::{
-    Backoff, Contender, LeaseAnswer, LeaseAsk, LeaseConfig, LeaseKey, LeaseOut, LeaseRefusal,
-    LeaseReply, LeaseServer, LeaseStart, Space, Standing, Terms,
+    Backoff, Contender, HandleAction, HandleRequest, HandleStanding, LeaseAnswer, LeaseAsk,
+    LeaseConfig, LeaseHandle, LeaseKey, LeaseOut, LeaseRefusal, LeaseReply, LeaseServer,
+    LeaseStart, Space, Standing, Terms,
 };
 use conclave_protocol::{Instant, Now, Wall};
 
@@ -792,4 +793,148 @@ fn waiting_requests_are_served_by_age() {
         (nodes.all[0].waiting(), nodes.all[0].next_wake()),
         (0, None)
     );
+}
+
+/// A lease of the first client at these nodes, and what has its handle.
+fn handed(nodes: &mut Nodes, reach: &[usize]) -> LeaseHandle {
+    let config = Arc::clone(&nodes.config);
+    let mut client = Client::new(&config, 1, terms());
+    let asks = client.start(at(ms(0)));
+    client.talk(at(ms(0)), nodes, reach, &asks);
+    client.machine.handle().expect("a lease")
+}
+
+/// Shows a handle to the nodes in `reach` on another connection, and says what came of it.
+fn show(
+    nodes: &mut Nodes,
+    handle: &LeaseHandle,
+    action: HandleAction,
+    (asked, heard): (Now, Now),
+    reach: &[usize],
+) -> HandleStanding {
+    let (config, mut asks) = (Arc::clone(&nodes.config), Vec::new());
+    let patience = SPAN * 2;
+    let handle = handle.clone();
+    let mut request = HandleRequest::new(config, handle, action, 7, asked, patience, &mut asks);
+    for (node, ask) in asks {
+        if reach.contains(&node.index()) {
+            for reply in nodes.ask(asked, node.index(), 99, &ask) {
+                request.heard(heard, node, &reply);
+            }
+        }
+    }
+    request.standing()
+}
+
+#[test]
+fn a_handle_renews_from_the_send_whoever_took_the_lease() {
+    let renewed = |rules| {
+        let config = config(4, 1, rules);
+        let mut nodes = Nodes::new(&config);
+        let handle = handed(&mut nodes, &[0, 1, 2, 3]);
+        let times = (at(ms(500)), at(ms(800)));
+        let action = HandleAction::Renew;
+        match show(&mut nodes, &handle, action, times, &[1, 2, 3]) {
+            HandleStanding::Renewed { end } => end,
+            other => panic!("{other:?}"),
+        }
+    };
+    let vote = config(4, 1, Rules::default()).vote(SPAN);
+    assert_eq!(renewed(Rules::default()), at(ms(500)).mono + vote);
+    let late = renewed(Rules::planted(Plant::RenewFromAnswer));
+    assert_eq!(late, at(ms(800)).mono + vote, "the checker must find this");
+}
+
+#[test]
+fn a_handle_whose_votes_are_gone_renews_nothing() {
+    let config = config(4, 1, Rules::default());
+    let mut nodes = Nodes::new(&config);
+    let handle = handed(&mut nodes, &[0, 1, 2, 3]);
+    let now = at(ms(500));
+    for node in [0, 1] {
+        nodes.restart(now, node, Token(0));
+    }
+    let all = [0, 1, 2, 3];
+    let renew = HandleAction::Renew;
+    let gone = show(&mut nodes, &handle, renew, (now, now), &all);
+    assert_eq!(gone, HandleStanding::Ended);
+    // Two answers are missing: nobody can tell yet.
+    let open = show(&mut nodes, &handle, renew, (now, now), &[2, 3]);
+    assert_eq!(open, HandleStanding::Open);
+    // A secret that was made up counts for nothing.
+    let mut nodes = Nodes::new(&config);
+    let mut forged = handed(&mut nodes, &all);
+    for (_, secret) in &mut forged.secrets {
+        secret.0[0] ^= 1;
+    }
+    let refused = show(&mut nodes, &forged, renew, (now, now), &all);
+    assert_eq!(refused, HandleStanding::Ended);
+    let release = HandleAction::Release;
+    show(&mut nodes, &forged, release, (now, now), &all);
+    let mut rival = Client::new(&config, 2, terms());
+    let asks = rival.start(now);
+    rival.talk(now, &mut nodes, &all, &asks);
+    assert_eq!(rival.end(), None, "the votes are still given");
+}
+
+#[test]
+fn a_release_by_handle_is_done_when_others_can_have_the_lease() {
+    let config = config(4, 1, Rules::default());
+    let now = at(ms(500));
+    for reach in [&[1, 2, 3][..], &[2, 3]] {
+        let mut nodes = Nodes::new(&config);
+        let handle = handed(&mut nodes, &[0, 1, 2, 3]);
+        // One vote that is left keeps nobody from three others.
+        let stands = show(
+            &mut nodes,
+            &handle,
+            HandleAction::Release,
+            (now, now),
+            reach,
+        );
+        let done = reach.len() == 3;
+        assert_eq!(stands == HandleStanding::Released, done, "{stands:?}");
+        let renew = (now, now);
+        let renewed = show(
+            &mut nodes,
+            &handle,
+            HandleAction::Renew,
+            renew,
+            &[0, 1, 2, 3],
+        );
+        assert_eq!(renewed, HandleStanding::Ended, "given back is given back");
+    }
+}
+
+#[test]
+fn a_handle_asks_again_where_a_connection_is_new_and_gives_up_in_time() {
+    let config = config(3, 0, Rules::default());
+    let mut nodes = Nodes::new(&config);
+    let handle = handed(&mut nodes, &[0, 1, 2]);
+    let (now, mut asks) = (at(ms(500)), Vec::new());
+    let action = HandleAction::Renew;
+    let mut request = HandleRequest::new(
+        Arc::clone(&config),
+        handle,
+        action,
+        1,
+        now,
+        ms(300),
+        &mut asks,
+    );
+    assert_eq!(asks.len(), 3);
+    let reply = nodes.ask(now, 0, 9, &asks[0].1);
+    request.heard(now, NodeId(0), &reply[0]);
+    let mut again = Vec::new();
+    for node in 0..3 {
+        request.opened(NodeId(node), &mut again);
+    }
+    let asked: Vec<usize> = again.iter().map(|(node, _)| node.index()).collect();
+    assert_eq!(asked, [1, 2], "who has answered is not asked again");
+    let wake = request.next_wake().expect("a time to give up").at;
+    assert_eq!(wake, at(ms(800)).mono);
+    request.wake(at(ms(799)));
+    assert_eq!(request.standing(), HandleStanding::Open);
+    request.wake(at(ms(800)));
+    assert_eq!(request.standing(), HandleStanding::TimedOut);
 }

@@ -6,10 +6,13 @@ mod harness;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_protocol::id::{ClientId, ConnNo, Key, LinkId, Name, RequestNo, SessionId, Token};
+use conclave_protocol::Wall;
+use conclave_protocol::id::{
+    ClientId, ConnNo, Key, LinkId, Name, NodeId, RequestNo, SessionId, Token,
+};
 use conclave_protocol::lock::{
     Acquire, Ask, Bond, Claim, ClientInput, Config, ConfigId, Ended, Entered, Limits, Message,
-    Mode, Policy, Protocol, Refusal, Resume, SessionInfo,
+    Mode, NodeInput, Policy, Protocol, Refusal, Resume, SessionInfo, Start,
 };
 use harness::raw::{Raw, ask, done, no_grant, open, refused, request};
 use harness::{Cluster, EPOCH, config};
@@ -117,7 +120,10 @@ fn a_priority_from_the_future_is_refused_with_the_clock() {
 fn a_requester_recovers_from_a_node_that_lags_behind() {
     for lagging in 0..2 {
         let mut cluster = Cluster::new(config("majority(2)", &[]), 1);
+        cluster.stall_nodes(0, 1, true);
+        cluster.stall_nodes(1, 0, true);
         cluster.lags[lagging] = Duration::from_mins(5);
+        cluster.start_node(lagging, Start::Init);
         // It hears the other clock first, and asks by it.
         cluster.wires.stall(0, lagging, true, true);
         cluster.acquire(0, 1, "a", Mode::Exclusive);
@@ -137,12 +143,80 @@ fn tokens_far_ahead_are_refused() {
     let (grant, floor, limit) = raw.grant(1, &ask("a", 1, 1)).unwrap();
     let day = 24 * 3600 * 1_000_000;
     let raise = |token| Message::Raise { grant, token };
-    // The bound lies a day above the clock, or above the ceiling if that is larger.
-    let far = raw.say(1, raise(Token(limit.0 + 2 * day)));
-    assert_eq!(refused(&far), Some(Refusal::TokenAhead));
-    let near = raw.say(1, raise(Token(limit.0 + day / 2)));
-    assert_eq!(refused(&near), None);
+    // The bound lies a day above the clock, and no raise lifts it.
+    let clock = raw.now.wall;
+    let bound = Token(clock.0 + day);
+    for token in [bound.0 + 1, limit.0 + 2 * day, u64::MAX] {
+        let far = raw.say(1, raise(Token(token)));
+        assert_eq!(refused(&far), Some(Refusal::TokenAhead { clock }));
+        assert_eq!(refused(&raw.say(1, raise(bound))), None);
+    }
     assert!(floor < limit);
+    assert_eq!(raw.node.highest_token(), bound);
+}
+
+/// The clock that bounds tokens runs on when the wall clock is set back, and hears other nodes.
+#[test]
+fn the_token_clock_never_goes_back() {
+    let mut raw = Raw::new(config("majority(3)", &[]));
+    raw.now.mono = raw.now.mono + Duration::from_secs(3);
+    raw.now.wall = Wall(0);
+    raw.input(NodeInput::Wake);
+    assert_eq!(raw.node.token_clock(), Wall(EPOCH + 3_000_000));
+    for (clock, shown) in [
+        (5, EPOCH + 3_000_000),
+        (EPOCH + 9_000_000, EPOCH + 9_000_000),
+        ((1 << 62) + 1, EPOCH + 9_000_000),
+    ] {
+        let told = Message::TokenClock {
+            clock: Wall(clock),
+            asks: false,
+        };
+        raw.input(NodeInput::Peer(NodeId(1), told));
+        assert_eq!(raw.node.token_clock(), Wall(shown), "{clock}");
+    }
+    raw.now.wall = Wall(u64::MAX);
+    raw.input(NodeInput::Wake);
+    assert!(raw.node.ignores_wall_clock());
+    assert_eq!(raw.node.token_clock(), Wall(EPOCH + 9_000_000));
+}
+
+/// A node whose clock is days behind and that hears nobody refuses what others gave out. It is
+/// tried for a while, then left, avoided and named; the lock is had without it.
+#[test]
+fn a_node_that_goes_on_refusing_tokens_is_avoided_and_named() {
+    let mut cluster = Cluster::new(config("majority(3)", &[]), 1);
+    for other in [1, 2] {
+        cluster.stall_nodes(0, other, true);
+        cluster.stall_nodes(other, 0, true);
+    }
+    cluster.lags[0] = Duration::from_hours(48);
+    cluster.start_node(0, Start::Init);
+    let mut refused = 0;
+    for key in 1..=6 {
+        let name = format!("lock {key}");
+        cluster.acquire(0, key, &name, Mode::Exclusive);
+        cluster.pass(Duration::from_millis(400));
+        assert!(cluster.is_inside(0, key, &name), "{name}");
+        let denied = cluster.count(&["DENIED"]);
+        refused = refused.max(denied);
+    }
+    assert!(refused >= 10, "it was tried {refused} times");
+    let health = cluster.clients[0].nodes();
+    let named: Vec<_> = health.iter().map(|node| node.refuses_tokens).collect();
+    assert!(named[0].is_some(), "{named:?}");
+    assert_eq!(named[1..], [None, None]);
+    // Once it hears the others it takes part again.
+    for other in [1, 2] {
+        cluster.stall_nodes(0, other, false);
+        cluster.stall_nodes(other, 0, false);
+    }
+    cluster.pass(Duration::from_secs(3));
+    for key in 11..=16 {
+        cluster.acquire(0, key, &format!("late {key}"), Mode::Exclusive);
+        cluster.pass(Duration::from_millis(100));
+    }
+    assert_eq!(cluster.clients[0].nodes()[0].refuses_tokens, None);
 }
 
 #[test]
@@ -181,7 +255,7 @@ fn a_poisoned_hint_is_ignored_and_an_honest_one_is_not() {
         let request = Message::Request {
             ask,
             hint: Token(hint),
-            inside: false,
+            inside: None,
         };
         raw.say(1, request).into_iter().find_map(|one| match one {
             Message::Locked { limit, .. } => Some(limit.0),
@@ -302,6 +376,7 @@ fn a_resume_larger_than_allowed_ends_the_connection() {
         inside: None,
         raising: None,
         fresh: false,
+        members: Vec::new(),
     };
     let part = |numbers: &[u64]| {
         Message::Resume(Box::new(Resume {
@@ -372,6 +447,35 @@ fn free(cluster: &Cluster) -> bool {
         .iter()
         .flatten()
         .all(|node| node.kept()[0] == 0)
+}
+
+/// A gateway takes a lock and stands still before it has said so. Its caller asks another one
+/// under the same name, and is granted by other nodes. The release reaches them all.
+#[test]
+fn a_release_ends_what_a_gateway_took_that_stands_still() {
+    let mut differed = 0;
+    for victim in 0..3 {
+        let mut cluster = Cluster::new(config("majority(3)", &[]), 3);
+        let named = |cluster: &mut Cluster, gateway: usize| {
+            let mut wish = Acquire::new(Name::new("a"), Mode::Exclusive, Duration::from_secs(10));
+            wish.detach = Some((SessionId(7), true));
+            cluster.client(gateway, ClientInput::Acquire(Key(1), wish));
+            cluster.pass(Duration::from_secs(2));
+            let handle = cluster.handle(gateway, 1).expect("the lock");
+            let nodes: Vec<_> = handle.grants.iter().map(|(node, ..)| *node).collect();
+            (handle, nodes)
+        };
+        cluster.crash(victim);
+        let (_, first) = named(&mut cluster, 0);
+        cluster.restart(victim);
+        cluster.pass(Duration::from_secs(2));
+        let (handle, second) = named(&mut cluster, 1);
+        differed += usize::from(first != second);
+        finish(&mut cluster, 2, 2, &handle);
+        cluster.drain();
+        assert!(free(&cluster), "{first:?} is not in {second:?}");
+    }
+    assert!(differed > 0, "the attempts rest on different nodes");
 }
 
 #[test]

@@ -198,7 +198,12 @@ impl Dice<'_> {
             inside: self.flip().then(|| self.token()),
             raising: self.flip().then(|| self.token()),
             fresh: self.flip(),
+            members: self.nodes(),
         }
+    }
+
+    fn nodes(&mut self) -> Vec<NodeId> {
+        (0..self.roll(4)).map(|_| self.node()).collect()
     }
 
     fn resume(&mut self) -> Resume {
@@ -240,7 +245,9 @@ impl Dice<'_> {
             1 => Refusal::PriorityAhead {
                 clock: Wall(self.large()),
             },
-            2 => Refusal::TokenAhead,
+            2 => Refusal::TokenAhead {
+                clock: Wall(self.large()),
+            },
             3 => Refusal::OldConnection,
             _ => Refusal::Unfit,
         }
@@ -308,7 +315,7 @@ impl Dice<'_> {
             5 | 6 => Message::Request {
                 ask: self.ask(),
                 hint: self.token(),
-                inside: self.roll(4) == 0,
+                inside: (self.roll(4) == 0).then(|| self.nodes()),
             },
             7 => Message::Yield(self.grant()),
             8 => Message::Done {
@@ -401,7 +408,13 @@ impl Dice<'_> {
 
     /// What nodes say to each other.
     fn sideways(&mut self) -> Message {
-        match self.roll(5) {
+        match self.roll(8) {
+            5 => Message::ConfirmGrant(self.ask()),
+            6 => Message::GrantConfirmed {
+                session: self.session(),
+                request: RequestNo(self.large()),
+                granted: self.flip().then(|| self.flip()),
+            },
             3 => Message::Alive {
                 node: self.node(),
                 incarnation: Incarnation(self.large()),
@@ -417,7 +430,12 @@ impl Dice<'_> {
                 floor: self.token(),
                 limit: self.token(),
                 incarnation: Incarnation(self.large()),
+                clock: Wall(self.large()),
             }),
+            4 => Message::TokenClock {
+                clock: Wall(self.large()),
+                asks: self.flip(),
+            },
             2 => Message::Travel(Box::new(Travel {
                 ask: self.ask(),
                 hint: self.token(),

@@ -307,7 +307,7 @@ fn a_lock_is_served_by_its_own_protocol_only() {
     let request = Message::Request {
         ask: ask("s/a", 1, 2),
         hint: Token(0),
-        inside: false,
+        inside: None,
     };
     nodes.say(0, 1, 1, request);
     nodes.say(0, 1, 1, travel("s/a", 1, 3, &[1, 0]));
@@ -371,6 +371,9 @@ fn a_request_travels_on_once_the_disk_covers_its_limit() {
         &mut out,
     );
     assert!(!out.persist.is_empty());
+    // Nodes tell each other the time as soon as it jumps; that rests on nothing.
+    out.send_now
+        .retain(|envelope| !matches!(envelope.message, Message::TokenClock { .. }));
     let to_node = |to: &To| matches!(to, To::Node(_));
     assert!(!out.send_now.iter().any(|envelope| to_node(&envelope.to)));
     assert!(

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use conclave_protocol::id::{Key, LinkId, Name, Token, WatchNo};
 use conclave_protocol::lock::{
-    ClientEvent, ClientInput, Ended, Entered, Holder, LockState, Message, Mode, NodeInput, Refusal,
-    Sight, Start, Watch,
+    ClientEvent, ClientInput, Ended, Entered, Holder, LockNode, LockState, Message, Mode,
+    NodeInput, Refusal, Sight, Start, Watch,
 };
 use harness::raw::{Raw, ask, open};
 use harness::{Cluster, config};
@@ -438,4 +438,117 @@ fn a_recovering_node_is_not_heard() {
     assert!(last(&cluster, 0).partial);
     cluster.pass(Duration::from_secs(15));
     assert!(!last(&cluster, 0).partial);
+}
+
+/// However often a connection asks to watch the same, a change is told to it once.
+#[test]
+fn a_change_is_told_once_to_each_connection() {
+    let mut raw = Raw::new(config("majority(3)", &[]));
+    raw.hello(1, 1, 1);
+    raw.say(1, open(7, Duration::from_secs(10), false));
+    for link in 2..=6 {
+        raw.hello(link, u128::from(link), 1);
+        for no in 1..=4096 {
+            let what = Watch::Prefix(b"".as_slice().into());
+            let watch = WatchNo(no);
+            raw.input(NodeInput::Receive(
+                LinkId(link),
+                Message::Watch { watch, what },
+            ));
+        }
+    }
+    assert_eq!(raw.node.watches(), 5);
+    raw.pass(Duration::from_millis(20));
+    raw.said.clear();
+    raw_grant(&mut raw, &ask("a", 7, 1));
+    raw.pass(Duration::from_millis(20));
+    let told = (2..=6).map(|link| seen_on(&raw, link).len());
+    assert_eq!(told.collect::<Vec<_>>(), [1; 5]);
+}
+
+/// Prefixes of many lengths would make a change of one lock cost as many messages.
+#[test]
+fn few_prefixes_of_one_lock_are_watched_on_a_connection() {
+    let mut raw = Raw::new(config("majority(3)", &[]));
+    raw.hello(1, 1, 1);
+    raw.say(1, open(7, Duration::from_secs(10), false));
+    raw.hello(2, 2, 1);
+    let name = "x".repeat(1000);
+    for length in 0..1000 {
+        let (watch, what) = (
+            WatchNo(length as u64 + 1),
+            Watch::Prefix(name.as_bytes()[..length].into()),
+        );
+        raw.input(NodeInput::Receive(
+            LinkId(2),
+            Message::Watch { watch, what },
+        ));
+    }
+    assert_eq!(raw.node.watches(), 16);
+    raw.pass(Duration::from_millis(20));
+    raw.said.clear();
+    raw_grant(&mut raw, &ask(name, 7, 1));
+    raw.pass(Duration::from_millis(20));
+    assert_eq!(seen_on(&raw, 2).len(), 16);
+    let watch = WatchNo(1);
+    raw.say(2, Message::Unwatch { watch });
+    let (watch, what) = (
+        WatchNo(5000),
+        Watch::Prefix(b"yyyyyyyyyyyyyyyyyyyy".as_slice().into()),
+    );
+    raw.say(2, Message::Watch { watch, what });
+    assert_eq!(raw.node.watches(), 16, "room for another length");
+}
+
+/// All callers of a client that watch the same share one watch at the nodes.
+#[test]
+fn callers_that_watch_the_same_share_a_watch() {
+    let mut cluster = Cluster::new(config("majority(3)", &[]), 2);
+    let watch = |cluster: &mut Cluster, key| {
+        let what = Watch::Prefix(b"jobs/".as_slice().into());
+        cluster.client(0, ClientInput::Watch(Key(key), what));
+        cluster.drain();
+    };
+    let seen = |cluster: &Cluster, key| {
+        let told = cluster.told.iter().filter_map(|(who, event)| match event {
+            ClientEvent::Seen(of, state) if *who == 0 && of.0 == key => Some(tokens(state)),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    let is_synced = |cluster: &Cluster, key| {
+        let mut told = cluster.told.iter();
+        told.any(|(who, event)| *who == 0 && *event == ClientEvent::Synced(Key(key), false))
+    };
+    for key in 1..=50 {
+        watch(&mut cluster, key);
+    }
+    let watches = |cluster: &Cluster| cluster.nodes.iter().flatten().map(LockNode::watches).sum();
+    let at_nodes: usize = watches(&cluster);
+    assert_eq!(at_nodes, 2, "one at each node of a quorum");
+    cluster.acquire(1, 1, "jobs/1", Mode::Exclusive);
+    cluster.pass(Duration::from_millis(50));
+    let token = cluster.entered(1, 1).unwrap().0;
+    for key in 1..=50 {
+        assert!(is_synced(&cluster, key));
+        assert_eq!(seen(&cluster, key).last(), Some(&vec![token]), "{key}");
+    }
+    // One that comes later is told what the others know; nobody depends on the first.
+    cluster.client(0, ClientInput::Cancel(Key(1)));
+    cluster.drain();
+    assert_eq!(cluster.ended(0, 1), Some(Ended::Cancelled));
+    watch(&mut cluster, 51);
+    assert_eq!(seen(&cluster, 51), [vec![token]]);
+    assert!(is_synced(&cluster, 51));
+    cluster.release(1, 1);
+    cluster.pass(Duration::from_millis(50));
+    assert_eq!(seen(&cluster, 1).last(), Some(&vec![token]), "it has left");
+    assert_eq!(seen(&cluster, 51).last(), Some(&vec![]));
+    for key in 2..=51 {
+        cluster.client(0, ClientInput::Cancel(Key(key)));
+    }
+    cluster.drain();
+    cluster.pass(Duration::from_millis(50));
+    let at_nodes: usize = watches(&cluster);
+    assert_eq!(at_nodes, 0);
 }

@@ -66,6 +66,12 @@ impl Clock {
         self.wall_offset = offset_micros;
     }
 
+    /// The wall clock begins in 1970, as on a machine whose battery is empty.
+    pub fn begin_in_1970(&mut self, at: True) {
+        let shown = EPOCH_MICROS + at.0 / 1000;
+        self.wall_offset = -i64::try_from(shown).unwrap_or(i64::MAX);
+    }
+
     /// How far the wall clock is off, in microseconds.
     pub fn wall_offset(&self) -> i64 {
         self.wall_offset

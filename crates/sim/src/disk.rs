@@ -120,6 +120,7 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
+    use conclave_protocol::Wall;
     use conclave_protocol::id::{Incarnation, LinkId, Token};
 
     use super::*;
@@ -131,6 +132,13 @@ mod tests {
         }
     }
 
+    fn ceiling(token: u64) -> Record {
+        Record::Ceiling {
+            ceiling: Token(token),
+            clock: Wall(0),
+        }
+    }
+
     #[test]
     fn messages_wait_for_all_records_before_them() {
         let mut rng = Prng::new(1);
@@ -138,10 +146,10 @@ mod tests {
         assert!(matches!(disk.start(), Start::Init));
         disk.hold(envelope(1));
         assert_eq!(disk.released(), Some(envelope(1)), "nothing to wait for");
-        disk.write([Record::Ceiling(Token(1))]);
+        disk.write([ceiling(1)]);
         disk.hold(envelope(2));
         assert!(disk.sync(100, 0.0, &mut rng).is_some());
-        disk.write([Record::Ceiling(Token(2)), Record::Ceiling(Token(3))]);
+        disk.write([ceiling(2), ceiling(3)]);
         disk.hold(envelope(3));
         assert_eq!(disk.released(), None);
         assert_eq!(disk.synced(), 1);
@@ -163,7 +171,7 @@ mod tests {
             disk.sync(1, 0.0, &mut Prng::new(seed));
             disk.synced();
             disk.serves();
-            disk.write((1..=3).map(|token| Record::Ceiling(Token(token))));
+            disk.write((1..=3).map(ceiling));
             disk.hold(envelope(1));
             disk.crash(&mut Prng::new(seed));
             assert_eq!(disk.released(), None);

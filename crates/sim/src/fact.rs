@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use conclave_protocol::Wall;
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, Token};
 use conclave_protocol::lock::{Ask, End, Group, LockState, LockView};
 
@@ -71,6 +72,27 @@ pub enum Fact {
     Ended {
         /// Who.
         holder: Holder,
+    },
+    /// It ended because no quorum took its token, although the nodes heard each other.
+    Unserved {
+        /// Who.
+        holder: Holder,
+    },
+    /// A node refused its token, although the nodes hear each other.
+    TokenRefused {
+        /// The node.
+        node: NodeId,
+        /// Whose request.
+        session: conclave_protocol::id::SessionId,
+        /// Which request.
+        request: conclave_protocol::id::RequestNo,
+    },
+    /// Wall clocks are about to be set.
+    ClocksSet,
+    /// A client has done its worst at a node.
+    Attacked {
+        /// The node.
+        node: NodeId,
     },
     /// The client's process died with this acquisition in it.
     Vanished {
@@ -158,6 +180,8 @@ pub enum Fact {
         /// The node.
         node: NodeId,
     },
+    /// Some time has passed.
+    Tick,
     /// All faults have ended and everything is being healed.
     Healed,
     /// The run is over: the world is quiet or its time is up.
@@ -178,6 +202,11 @@ pub trait Eyes {
     /// believe. For a handle: the grants it names, while it is valid.
     fn fresh_members(&self, holder: &Holder) -> Vec<(NodeId, GrantNo)>;
 
+    /// Whether a node that this holder rests on was told to reserve its token.
+    fn reserves(&self, _: &Holder, _: NodeId) -> bool {
+        true
+    }
+
     /// Since when the holder's process has run without a pause, so that it was woken whenever it
     /// wanted to be; none if it is paused or dead, or if no process holds the lock but a handle.
     fn awake_since(&self, holder: &Holder) -> Option<True>;
@@ -191,8 +220,31 @@ pub trait Eyes {
     /// How many locks, sessions, clients and tombstones each running node keeps.
     fn kept(&self, node: NodeId) -> Option<[usize; 4]>;
 
+    /// The largest token in any floor or limit of a running node, and its token clock.
+    fn tokens(&self, node: NodeId) -> Option<(Token, Wall)>;
+
+    /// What the wall clock of a node shows, whether it runs or not.
+    fn wall(&self, node: NodeId) -> Option<Wall>;
+
     /// How many nodes the cluster has.
     fn nodes(&self) -> usize;
+
+    /// Whether a request that waits could be served: a quorum has served its client and been
+    /// reachable for a while, and nobody conflicting is inside or ahead.
+    fn servable(&self, _holder: &Holder) -> bool {
+        false
+    }
+
+    /// Within how many nanoseconds a request that could be served must be.
+    fn patience(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// The holds that clients keep themselves and that a quorum serves, each with the nanoseconds
+    /// that it lasts if nothing more is heard, and those that it should last.
+    fn kept_holds(&self) -> Vec<(Holder, u64, u64)> {
+        Vec::new()
+    }
 }
 
 /// A property and what broke it.

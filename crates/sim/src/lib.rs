@@ -16,6 +16,7 @@ pub mod multilevel;
 pub mod net;
 pub mod object;
 pub mod options;
+pub mod script;
 pub mod swarm;
 pub mod trace;
 mod workload;
@@ -23,5 +24,5 @@ pub mod world;
 
 pub use fuzz::{Finding, Fuzz, FuzzReport, fuzz, run_checked};
 pub use options::{Options, OptionsError};
-pub use swarm::swarm;
+pub use swarm::{demo, swarm};
 pub use world::{Outcome, run};

@@ -10,7 +10,8 @@ use crate::options::{Options, OptionsError};
 
 /// Kinds that keep connections, sessions and nodes, and tell positions: counted apart from the
 /// messages of an entry.
-const APART: [&str; 16] = [
+const APART: [&str; 17] = [
+    "TOKEN_CLOCK",
     "ALIVE",
     "WATCH",
     "UNWATCH",

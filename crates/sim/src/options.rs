@@ -13,6 +13,7 @@ use conclave_quorum::{System, text};
 use thiserror::Error;
 
 use crate::net::Latency;
+use crate::script::Script;
 
 /// A value of an option, as text and back.
 pub(crate) trait Value: Sized {
@@ -64,6 +65,16 @@ impl Value for String {
 }
 
 impl Value for Latency {
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Value for Script {
     fn show(&self) -> String {
         self.to_string()
     }
@@ -338,6 +349,16 @@ options! {
     jump: f64 = 0.0,
     /// How far it jumps at most.
     jump_ms: u64 = 0,
+    /// How often the wall clock of a node, or of all, is set wrong by days or right again.
+    step: f64 = 0.0,
+    /// The share of starts at which a node's wall clock begins in 1970.
+    epoch: f64 = 0.0,
+    /// How often a client does its worst with tokens.
+    attack: f64 = 0.0,
+    /// How far ahead of its token clock a node takes tokens.
+    ahead_ms: u64 = 86_400_000,
+    /// What happens to which nodes at fixed moments.
+    script: Script = Script::default(),
 }
 
 /// The largest number of processes of one kind.
@@ -359,8 +380,11 @@ impl Options {
             self.expire,
             self.revoke,
             self.jump,
+            self.step,
+            self.epoch,
+            self.attack,
         ];
-        rates.iter().any(|rate| *rate > 0.0)
+        rates.iter().any(|rate| *rate > 0.0) || !self.script.is_empty()
     }
 
     /// Clients are dealt to the regions in turn.
@@ -394,6 +418,7 @@ impl Options {
     pub fn config(&self, observe: bool) -> Result<Arc<Config>, OptionsError> {
         self.check()?;
         let system = self.build_system()?;
+        self.check_script(system.nodes())?;
         let names = self.group_names();
         let cartels = match &system {
             System::Groups(groups) => groups.cartels().len(),
@@ -424,17 +449,38 @@ impl Options {
             hedge_min: Duration::from_micros(self.hedge_us),
             reconnect_min: millis(self.reconnect_ms),
             reconnect_max: millis(self.reconnect_max_ms),
+            token_ahead: millis(self.ahead_ms),
             ..Times::default()
         };
         config.limits = Limits {
             idle_locks: self.idle_locks as usize,
-            ..Limits::default()
+            ..if self.has_faults() {
+                small_limits()
+            } else {
+                Limits::default()
+            }
         };
         config.restart = self.restart;
         config.policies = vec![(Vec::new(), policy)];
         config.rules = self.plant.map_or_else(Rules::default, Rules::planted);
         config.observe = observe;
         Ok(Arc::new(config))
+    }
+
+    /// A script says when nodes are down, and chance does not.
+    fn check_script(&self, nodes: usize) -> Result<(), OptionsError> {
+        let wrong = |what: String| {
+            let key = "script".to_owned();
+            Err(OptionsError::Value { key, what })
+        };
+        let last = self.script.last_node();
+        if last as usize > nodes {
+            return wrong(format!("there is no node {last} among {nodes}"));
+        }
+        if !self.script.is_empty() && self.crash + self.drain + self.node_pause > 0.0 {
+            return wrong("leave out crash, drain and node_pause".to_owned());
+        }
+        Ok(())
     }
 
     /// Refuses what makes no run.
@@ -500,6 +546,7 @@ impl Options {
             ("down_ms", self.down_ms),
             ("skew_ms", self.skew_ms),
             ("jump_ms", self.jump_ms),
+            ("ahead_ms", self.ahead_ms),
             ("deadline_ms", self.deadline_ms),
             ("cancel_ms", self.cancel_ms),
             ("disk_us", self.disk_us),
@@ -583,6 +630,20 @@ pub enum OptionsError {
     Quorums(#[from] QuorumsError),
 }
 
+/// Limits that a run with faults reaches: what only a busy client does in the service, a small
+/// one does here.
+fn small_limits() -> Limits {
+    Limits {
+        resume_part: 2,
+        stale_timers: 4,
+        early_heartbeat: 3,
+        moves: 2,
+        picks: 2,
+        outbox: 8,
+        ..Limits::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -610,6 +671,7 @@ mod tests {
             ("seed=-1", "option seed: '-1'"),
             ("reset=nan", "option reset: 'nan'"),
             ("plant=weed", "no planted bug"),
+            ("script=10:melt:1", "is no step"),
         ] {
             let error = token.parse::<Options>().unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
@@ -619,6 +681,8 @@ mod tests {
             ("ttl_low_ms=5000", "ttl_low_ms"),
             ("system=majority", "cannot be built"),
             ("link_ttl_ms=1", "outlive"),
+            ("script=10:kill:6", "no node 6"),
+            ("script=demo;crash=1", "leave out crash"),
         ] {
             let options: Options = token.parse().unwrap();
             let error = options.config(true).unwrap_err().to_string();

@@ -8,6 +8,7 @@ use conclave_quorum::Prng;
 
 use crate::net::Latency;
 use crate::options::Options;
+use crate::script::Script;
 
 /// The systems that seeds draw from. Small ones more often: there quorums meet in fewer nodes.
 const SYSTEMS: [&str; 12] = [
@@ -24,6 +25,40 @@ const SYSTEMS: [&str; 12] = [
     "majority(7)",
     "grid(4)",
 ];
+
+/// What `conclave demo` does, simulated: five nodes with the times of a real cluster, and as many
+/// clients that fight for four locks while nodes are killed, frozen and stopped by its script.
+pub fn demo(seed: u64, plant: Option<Plant>) -> Options {
+    let mut options = Options {
+        seed,
+        plant,
+        system: "majority(5)".to_owned(),
+        clients: 14,
+        names: 4,
+        groups: 2,
+        exclusive: 0.6,
+        shared: 0.0,
+        detach: 0.15,
+        hold_ms: 2,
+        think_ms: 1,
+        act_ms: 1,
+        ttl_low_ms: 2000,
+        ttl_high_ms: 2000,
+        link_ttl_ms: 1000,
+        heartbeat_ms: 250,
+        deadline: 1.0,
+        deadline_ms: 20_000,
+        latency: Latency::Uniform(50_000, 400_000),
+        span_ms: 14_000,
+        script: Script::demo(),
+        ..Options::default()
+    };
+    calm(&mut options);
+    options.cancel = 0.0;
+    options.attempt = 0.0;
+    options.together = 0.0;
+    options
+}
 
 /// The options of a seed. A planted bug changes them so that what it breaks happens often.
 pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
@@ -53,6 +88,12 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
         // Drawn apart: what else a seed means stays as it was.
         let mut rng = Prng::new(seed ^ 0x0061_6e79);
         options.any = one(&mut rng, &[0.0, 0.0, 0.1, 0.5]);
+        if rng.chance(0.2) {
+            // TTLs that outlast the finding of a lost node, as people use them.
+            options.ttl_low_ms = 4 * options.link_ttl_ms + 2000;
+            options.ttl_high_ms = options.ttl_low_ms;
+            options.ttl_max_ms = options.ttl_low_ms;
+        }
         options.choice = one(&mut rng, &[Choice::Shared, Choice::Shared, Choice::Near]);
         // Links must still live through a round trip.
         let quick = matches!(
@@ -62,6 +103,12 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
         if quick && options.spread <= 1.0 {
             options.regions = one(&mut rng, &[1, 2, 3]);
             (options.far, options.slow) = one(&mut rng, &[(5.0, 1.0), (1.0, 8.0)]);
+        }
+    }
+    if plant.is_none() && protocol == Protocol::Parallel {
+        let mut own = Prng::new(seed ^ 0x746f_6b65_6e73);
+        if own.chance(0.25) {
+            spoil_tokens(&mut options, &mut own);
         }
     }
     options
@@ -196,6 +243,10 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
         }
         Plant::RaisedAboveCeiling => {
             far_clocks(options);
+            // Nodes share a clock: it is attackers who make floors differ.
+            options.attack = 10.0;
+            options.idle_locks = 0;
+            options.latency = Latency::Uniform(200_000, 3_000_000);
             options.restart = Restart::Pause;
             options.lead_ms = 1;
             options.ceiling_ms = 10;
@@ -222,6 +273,45 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.late = 0.9;
         }
         Plant::SilentExpiry => options.expire = 8.0,
+        Plant::LeaveBeforeNoted => leave_nodes(options),
+        Plant::HandleWaits => {
+            leave_nodes(options);
+            options.detach = 1.0;
+            options.named = 0.0;
+            options.hold_ms = 20;
+            options.stall = 8.0;
+            options.stall_ms = 400;
+        }
+        Plant::HedgeStaysLate => {
+            plain(options, "majority(3)", 2000);
+            calm(options);
+            options.restart = Restart::Pause;
+            options.ttl_max_ms = 20_000;
+            options.link_ttl_ms = 100;
+            options.heartbeat_ms = 25;
+            options.latency = Latency::Uniform(200_000, 3_000_000);
+            options.names = 4;
+            options.hold_ms = 5;
+            options.crash = 2.0;
+            options.down_ms = 400;
+            options.span_ms = 6000;
+        }
+        Plant::LeaveOnRaise => {
+            leave_nodes(options);
+            // Floors that differ from node to node make a hold that moves take a larger token.
+            options.lead_ms = 0;
+            options.idle_locks = 0;
+            options.names = 4;
+        }
+        Plant::SweepBeforePop => {
+            crowd(options);
+            "majority(3)".clone_into(&mut options.system);
+            options.deadline = 0.9;
+            options.deadline_ms = 5000;
+            options.reset = 0.2;
+            options.wishes = 3;
+            options.hold_ms = 2;
+        }
         Plant::WatchForgets => {
             options.watchers = 3;
             options.stall = 20.0;
@@ -331,11 +421,83 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
             options.exclusive = 1.0;
             options.latency = Latency::Uniform(1_000_000, 25_000_000);
         }
+        Plant::TokenClockIsWall
+        | Plant::TokenClockStands
+        | Plant::TokenClockAlone
+        | Plant::TokenClockForgotten
+        | Plant::RecoverWithoutClock
+        | Plant::BoundFromCeiling
+        | Plant::NoTokenBound
+        | Plant::ReserveUncapped
+        | Plant::EnteredUnchecked
+        | Plant::DoneUnchecked
+        | Plant::BelievesInside
+        | Plant::RaiseOnce => spoil_tokens_of(options, plant, rng),
         Plant::SerialUnlockWithoutRequest => {
             options.cancel = 0.5;
             options.cancel_ms = 3;
             options.latency = Latency::Uniform(200_000, 6_000_000);
         }
+    }
+}
+
+/// Clients do their worst with tokens while clocks are wrong. Nodes hear each other quickly, so
+/// that whoever means well is served at once.
+fn spoil_tokens(options: &mut Options, rng: &mut Prng) {
+    options.latency = Latency::Uniform(200_000, 3_000_000);
+    options.spread = 1.0;
+    options.regions = 1;
+    (options.far, options.slow) = (1.0, 1.0);
+    options.partition = 0.0;
+    options.loss = 0.0;
+    options.node_pause = 0.0;
+    // What attackers say of themselves is not for watchers to judge.
+    options.watchers = 0;
+    options.attack = one(rng, &[5.0, 50.0]);
+    options.step = one(rng, &[0.0, 1.0, 4.0]);
+    options.epoch = one(rng, &[0.0, 0.3, 1.0]);
+    options.skew_ms = one(rng, &[0, 100, 5_000]);
+    options.ahead_ms = one(rng, &[86_400_000, 86_400_000, 10_000]);
+}
+
+/// The same, so that one planted bug shows.
+fn spoil_tokens_of(options: &mut Options, plant: Plant, rng: &mut Prng) {
+    plain(options, one(rng, &["majority(3)", "majority(5)"]), 300);
+    calm(options);
+    spoil_tokens(options, rng);
+    options.names = 3;
+    options.idle_locks = one(rng, &[0, 1]);
+    options.clients = 4;
+    options.link_ttl_ms = 400;
+    options.heartbeat_ms = 100;
+    options.disk_us = 300;
+    options.disk_slow = 0.0;
+    options.hold_ms = 30;
+    options.think_ms = 5;
+    options.span_ms = 4000;
+    options.attack = 50.0;
+    options.down_ms = 20;
+    options.restart = Restart::Pause;
+    match plant {
+        Plant::TokenClockForgotten => {
+            options.crash = 2.0;
+            options.blackout = 0.5;
+            options.epoch = 1.0;
+        }
+        Plant::RecoverWithoutClock => {
+            options.crash = 4.0;
+            options.disk_lost = 1.0;
+            options.epoch = 1.0;
+            options.span_ms = 5000;
+        }
+        Plant::TokenClockIsWall | Plant::TokenClockStands => options.step = 4.0,
+        Plant::TokenClockAlone => options.skew_ms = 5_000,
+        Plant::RaiseOnce => {
+            "majority(2)".clone_into(&mut options.system);
+            options.skew_ms = 5_000;
+            options.step = 4.0;
+        }
+        _ => options.crash = one(rng, &[0.0, 1.0]),
     }
 }
 
@@ -423,6 +585,21 @@ fn crowd(options: &mut Options) {
     options.cancel = 0.0;
 }
 
+/// Long TTLs on connections that live shortly, and nodes that come and go.
+fn leave_nodes(options: &mut Options) {
+    plain(options, "majority(5)", 2000);
+    calm(options);
+    options.link_ttl_ms = 100;
+    options.heartbeat_ms = 25;
+    options.latency = Latency::Uniform(200_000, 3_000_000);
+    options.detach = 0.0;
+    options.hold_ms = 800;
+    options.span_ms = 5000;
+    options.crash = 0.5;
+    options.drain = 1.0;
+    options.down_ms = 20;
+}
+
 /// Nothing goes wrong but what is set afterwards.
 fn calm(options: &mut Options) {
     let rates = [
@@ -440,6 +617,9 @@ fn calm(options: &mut Options) {
         &mut options.expire,
         &mut options.revoke,
         &mut options.jump,
+        &mut options.step,
+        &mut options.epoch,
+        &mut options.attack,
     ];
     for rate in rates {
         *rate = 0.0;

@@ -102,7 +102,7 @@ pub fn message(message: &Message) -> String {
             ask.name,
             ask.mode,
             ask.priority.t,
-            if *inside { " inside" } else { "" },
+            if inside.is_some() { " inside" } else { "" },
         ),
         Message::Yield(of)
         | Message::Inquire(of)
@@ -205,6 +205,13 @@ fn brief(message: &Message) -> String {
             }
             other => format!("w{watch} {other:?}"),
         },
+        Message::ConfirmGrant(ask) => format!("r{} {}", ask.request, ask.name),
+        Message::GrantConfirmed {
+            request, granted, ..
+        } => format!("r{request} {granted:?}"),
+        Message::TokenClock { clock, asks } => {
+            format!("{}{}", clock.0, if *asks { " and asks" } else { "" })
+        }
         Message::Recover { node, .. } | Message::Alive { node, .. } => format!("of {node}"),
         _ => String::new(),
     }
@@ -313,7 +320,18 @@ pub fn fact(at: True, fact: &Fact) -> Option<Line> {
                 text: format!("* sees {} tokens {tokens:?}{partial}", state.name),
             })
         }
+        Fact::Unserved { holder } => of(holder, "is turned away for its token".to_owned()),
+        Fact::TokenRefused {
+            node,
+            session,
+            request,
+        } => at_node(
+            *node,
+            format!("refuses the token of s{}/r{request}", short(session.0)),
+        ),
+        Fact::Attacked { node } => at_node(*node, "was attacked".to_owned()),
         Fact::NodeUp { node } => at_node(*node, "is UP".to_owned()),
+        Fact::ClocksSet | Fact::Tick => None,
         Fact::Healed => Some(world(at, "everything HEALS")),
         Fact::Over => Some(world(at, "the run is OVER")),
     }

@@ -170,7 +170,15 @@ impl Checker for Scribe {
                 at: at.0,
                 event: RunWord::Healed,
             })),
-            Fact::NodeDown { .. } | Fact::AskedAny { .. } | Fact::Seen { .. } | Fact::Over => {}
+            Fact::NodeDown { .. }
+            | Fact::AskedAny { .. }
+            | Fact::Seen { .. }
+            | Fact::Unserved { .. }
+            | Fact::TokenRefused { .. }
+            | Fact::Attacked { .. }
+            | Fact::ClocksSet
+            | Fact::Tick
+            | Fact::Over => {}
         }
         Ok(())
     }

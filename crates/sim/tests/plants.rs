@@ -19,14 +19,36 @@ fn symptoms(plant: Plant) -> &'static [&'static str] {
         | Plant::AmnesiaZeroFloor
         | Plant::RecoverWithoutLimits
         | Plant::KeepaliveLowersLimit
-        | Plant::RaisedAboveCeiling
         | Plant::MigrateWithoutFloor => &["token-order", "admission"],
-        Plant::SilentExpiry | Plant::FailedRule | Plant::FinishedMark => &["no-forgotten"],
+        Plant::SilentExpiry | Plant::FailedRule | Plant::FinishedMark => {
+            &["no-forgotten", "served-in-time"]
+        }
+        Plant::RaisedAboveCeiling => &["token-order", "admission", "token-bound"],
+        Plant::SweepBeforePop => &["next-step"],
+        Plant::LeaveBeforeNoted | Plant::LeaveOnRaise => &["kept"],
+        Plant::HandleWaits => &["kept", "served-in-time"],
+        Plant::HedgeStaysLate => &["served-in-time"],
+        Plant::BoundFromCeiling
+        | Plant::NoTokenBound
+        | Plant::ReserveUncapped
+        | Plant::EnteredUnchecked
+        | Plant::DoneUnchecked
+        | Plant::TokenClockIsWall
+        | Plant::TokenClockForgotten
+        | Plant::RecoverWithoutClock => &["token-bound", "tokens-serve"],
+        Plant::TokenClockStands | Plant::TokenClockAlone | Plant::RaiseOnce => &["tokens-serve"],
+        Plant::BelievesInside => &["migration"],
         Plant::KeepsOtherSlots => &["one-slot"],
         Plant::LiteralRefill => &["max-inside"],
         Plant::WatchForgets => &["watch"],
         Plant::NoRequestOnLocked => &["grounded", "structure", "exclusion", "token-order"],
-        Plant::NoConnCheck => &["structure", "lost-in-time", "exclusion", "no-forgotten"],
+        Plant::NoConnCheck => &[
+            "structure",
+            "lost-in-time",
+            "exclusion",
+            "no-forgotten",
+            "served-in-time",
+        ],
         Plant::YieldInside
         | Plant::FreshnessPerQuorum
         | Plant::HeartbeatBeforeResume

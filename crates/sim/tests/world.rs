@@ -8,12 +8,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use conclave_protocol::lock::{Choice, Protocol};
+use conclave_protocol::lock::{Choice, Plant, Protocol};
 use conclave_sim::fact::{Checker, Eyes, Fact, True, Violation};
 use conclave_sim::measure::Measures;
 use conclave_sim::net::Latency;
 use conclave_sim::trace::Line;
-use conclave_sim::{Fuzz, Options, fuzz, invariants, run, run_checked, swarm};
+use conclave_sim::{Fuzz, Options, demo, fuzz, invariants, run, run_checked, swarm};
 
 /// One wish after another, nobody in the way, nothing wrong.
 fn calm(system: &str) -> Options {
@@ -212,9 +212,10 @@ fn storm(seed: u64) -> Options {
 
 #[test]
 fn everything_goes_wrong_and_then_everything_ends() {
+    const RUNS: u32 = 24;
     let seen = Rc::new(RefCell::new(Seen::default()));
-    for seed in 1..=3 {
-        let options = storm(seed);
+    for seed in 1..=RUNS {
+        let options = storm(seed.into());
         let config = options.config(true).unwrap();
         let mut checkers = invariants::all(&config);
         checkers.push(Box::new(Counter(seen.clone())));
@@ -238,8 +239,11 @@ fn everything_goes_wrong_and_then_everything_ends() {
     ] {
         assert!(counts.contains_key(what), "no {what} in {counts:?}");
     }
-    // All five nodes start in each of three runs, and come back each time.
-    assert_eq!(counts["up"], counts["down"] + counts["disk lost"] + 15);
+    // All five nodes start in each run, and come back each time.
+    assert_eq!(
+        counts["up"],
+        counts["down"] + counts["disk lost"] + 5 * RUNS
+    );
 }
 
 /// Eight clients, three slots: the bound is as hard as a lock, and it is used.
@@ -308,4 +312,23 @@ fn near_quorums_are_quick_and_slow_nodes_are_left_out() {
     let measures = wait(&slow);
     assert!(measures.load[0] < 0.1, "{:?}", measures.load);
     assert!(measures.load.iter().skip(1).all(|load| *load < 0.9));
+}
+
+#[test]
+fn the_schedule_of_the_demo_serves_everybody() {
+    for seed in 1..=2 {
+        let options = demo(seed, None);
+        let outcome = run_checked(&options).unwrap();
+        assert_eq!(outcome.violation, None, "{options}");
+        assert!(outcome.grants > 1000, "{}", outcome.grants);
+    }
+}
+
+/// What stopped the demo of real processes stops the simulated one too.
+#[test]
+fn a_timer_that_is_lost_is_found_in_the_demo() {
+    let options = demo(1, Some(Plant::SweepBeforePop));
+    let outcome = run_checked(&options).unwrap();
+    let property = outcome.violation.map(|violation| violation.property);
+    assert_eq!(property, Some("next-step"), "{options}");
 }

@@ -117,7 +117,7 @@ fn request(i: u64, session: u128) -> Message {
             bond: Bond::Attached,
         }),
         hint: Token(CLOCK),
-        inside: false,
+        inside: None,
     }
 }
 

@@ -33,6 +33,7 @@ const LIMIT_MAX: usize = 1_000_000_000;
 
 /// A cluster as its file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// Its name, for people and in the digest.
@@ -74,6 +75,7 @@ pub struct Cluster {
 
 /// A node of the cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// Its number, from 1.
@@ -96,6 +98,7 @@ impl Node {
 
 /// What nodes keep on disk, as written in the cluster file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RestartText {
     /// A few numbers; after a crash a node pauses.
@@ -107,38 +110,50 @@ pub enum RestartText {
 
 /// Times of the cluster file; those left out are the usual ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Times {
     /// How long a connection lives without a heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "describe", schema(value_type = Option<String>))]
     pub link_ttl: Option<Span>,
     /// How often a client sends a heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "describe", schema(value_type = Option<String>))]
     pub heartbeat: Option<Span>,
     /// The longest TTL of a session.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "describe", schema(value_type = Option<String>))]
     pub ttl_max: Option<Span>,
     /// The shortest TTL of a session.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "describe", schema(value_type = Option<String>))]
     pub ttl_min: Option<Span>,
 }
 
 /// Limits of the cluster file; those left out are the usual ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsText {
     /// Requests per lock at one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiters_per_lock: Option<usize>,
-    /// Sessions per client at one node.
+    /// Sessions of one principal (one address where nobody says who they are) at one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_per_client: Option<usize>,
-    /// Requests per client at one node.
+    /// Requests of one principal or address at one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks_per_client: Option<usize>,
     /// Connections of clients per node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<usize>,
+    /// Connections of one principal or address at one node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_per_client: Option<usize>,
+    /// Mebibytes that all sessions, requests and watches of a node may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<usize>,
     /// Locks per node with a request in them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<usize>,
@@ -155,6 +170,7 @@ pub struct LimitsText {
 
 /// A policy of the cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PolicyText {
     /// The prefix of the names it is for.
@@ -175,6 +191,7 @@ pub struct PolicyText {
 
 /// How clients choose the quorum that they ask first, as written in the cluster file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ChoiceText {
     /// By the lock's name alone.
@@ -185,6 +202,7 @@ pub enum ChoiceText {
 
 /// Which protocol serves a lock, as written in the cluster file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ProtocolText {
     /// All members of a quorum at once.
@@ -471,12 +489,14 @@ pub fn differences(here: &Facts, there: &Facts) -> Option<String> {
 }
 
 impl LimitsText {
-    fn fields(&self) -> [(&'static str, Option<usize>); 8] {
+    fn fields(&self) -> [(&'static str, Option<usize>); 10] {
         [
             ("waiters_per_lock", self.waiters_per_lock),
             ("sessions_per_client", self.sessions_per_client),
             ("locks_per_client", self.locks_per_client),
             ("connections", self.connections),
+            ("connections_per_client", self.connections_per_client),
+            ("memory_mib", self.memory_mib),
             ("locks", self.locks),
             ("name_bytes", self.name_bytes),
             ("group_bytes", self.group_bytes),
@@ -509,6 +529,12 @@ impl LimitsText {
         set(&mut limits.sessions_per_client, self.sessions_per_client);
         set(&mut limits.requests_per_client, self.locks_per_client);
         set(&mut limits.clients, self.connections);
+        set(
+            &mut limits.connections_per_client,
+            self.connections_per_client,
+        );
+        let memory = self.memory_mib.map(|mib| mib.saturating_mul(1 << 20));
+        set(&mut limits.memory, memory);
         set(&mut limits.locks, self.locks);
         set(&mut limits.name_bytes, self.name_bytes);
         set(&mut limits.group_bytes, self.group_bytes);

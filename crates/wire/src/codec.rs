@@ -211,6 +211,37 @@ impl Decoder {
     }
 }
 
+/// What the first frame of some bytes is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum First<T> {
+    /// A message, and how many bytes it took.
+    Message(T, usize),
+    /// Of a kind that only newer builds know, and how many bytes that is.
+    Unknown(usize),
+    /// Not whole yet.
+    Partial,
+}
+
+/// Looks at the first frame alone, with the decoder of its connection.
+///
+/// Decoders pass over frames of unknown kinds too, but these stay in the buffer until a known one
+/// follows, and there may not be many. With this they are dropped as they come, so that a newer
+/// process can send as many as it likes.
+#[inline]
+pub fn first_frame<T>(
+    bytes: &[u8],
+    decode: impl FnOnce(&[u8]) -> Result<Option<(T, usize)>, WireError>,
+) -> Result<First<T>, WireError> {
+    let whole = split(bytes, FRAME_MAX)?.map(|(_, length)| length);
+    // The decoder may have reasons to refuse what is not whole yet.
+    let found = decode(&bytes[..whole.unwrap_or(bytes.len())])?;
+    Ok(match (found, whole) {
+        (Some((message, length)), _) => First::Message(message, length),
+        (None, Some(length)) => First::Unknown(length),
+        (None, None) => First::Partial,
+    })
+}
+
 /// The body of the first frame and the bytes it takes; none if it is not whole yet.
 #[inline]
 pub(crate) fn split(bytes: &[u8], most: usize) -> Result<Option<(&[u8], usize)>, WireError> {
@@ -252,7 +283,7 @@ mod tests {
                 bond: Bond::Attached,
             }),
             hint: Token(9),
-            inside: false,
+            inside: None,
         }
     }
 

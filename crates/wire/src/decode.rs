@@ -35,7 +35,7 @@ pub(crate) fn message(
     let mut from = Reader::new(bytes);
     let mut found = false;
     while let Some((field, value)) = from.next()? {
-        if !(1..=34).contains(&field) {
+        if !(1..=37).contains(&field) {
             continue;
         }
         // What a kind says about sessions counts at once, so a second one cannot be undone.
@@ -124,7 +124,49 @@ fn rare(field: u32, from: Reader<'_>, known: &mut Reading) -> Result<Message, Ba
         32 => sight::unwatch(from)?,
         33 => sight::seen(from)?,
         34 => sight::watched(from)?,
+        35 => token_clock(from)?,
+        36 => confirm_grant(from)?,
+        37 => grant_confirmed(from)?,
         _ => return Err(Bad("an unknown kind of message")),
+    })
+}
+
+fn token_clock(mut from: Reader<'_>) -> Result<Message, Bad> {
+    let (mut clock, mut asks) = (Wall(0), false);
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => clock = Wall(value.fixed()?),
+            2 => asks = value.flag()?,
+            _ => {}
+        }
+    }
+    Ok(Message::TokenClock { clock, asks })
+}
+
+fn confirm_grant(mut from: Reader<'_>) -> Result<Message, Bad> {
+    let mut what = None;
+    while let Some((field, value)) = from.next()? {
+        if field == 1 {
+            what = Some(ask(value.message()?, &mut Reading::default())?);
+        }
+    }
+    Ok(Message::ConfirmGrant(given(what)?))
+}
+
+fn grant_confirmed(mut from: Reader<'_>) -> Result<Message, Bad> {
+    let (mut session, mut request, mut granted) = (None, RequestNo(0), None);
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => session = Some(SessionId(value.id()?)),
+            2 => request = RequestNo(value.uint()?),
+            3 => granted = Some(value.flag()?),
+            _ => {}
+        }
+    }
+    Ok(Message::GrantConfirmed {
+        session: session.ok_or(Bad("a session is missing"))?,
+        request,
+        granted,
     })
 }
 
@@ -146,15 +188,18 @@ fn request(
     give: &mut impl FnMut(Message),
 ) -> Result<(), Bad> {
     let (mut what, mut hint, mut inside) = (None, Token(0), false);
+    let mut members = Vec::new();
     while let Some((field, value)) = from.next()? {
         match field {
             1 => what = Some(ask(value.message()?, known)?),
             2 => hint = Token(value.fixed()?),
             3 => inside = value.flag()?,
+            4 => route_part(&mut members, value)?,
             _ => {}
         }
     }
     let ask = given(what)?;
+    let inside = inside.then_some(members);
     give(Message::Request { ask, hint, inside });
     Ok(())
 }
@@ -381,6 +426,7 @@ fn resume(mut from: Reader<'_>, known: &mut Reading) -> Result<Resume, Bad> {
 fn claim(mut from: Reader<'_>, known: &mut Reading) -> Result<Claim, Bad> {
     let (mut what, mut hint, mut seen) = (None, Token(0), GrantNo(0));
     let (mut holding, mut inside, mut raising, mut fresh) = (false, None, None, false);
+    let mut members = Vec::new();
     while let Some((field, value)) = from.next()? {
         match field {
             1 => what = Some(ask(value.message()?, known)?),
@@ -390,6 +436,7 @@ fn claim(mut from: Reader<'_>, known: &mut Reading) -> Result<Claim, Bad> {
             5 => inside = Some(Token(value.fixed()?)),
             6 => raising = Some(Token(value.fixed()?)),
             7 => fresh = value.flag()?,
+            8 => route_part(&mut members, value)?,
             _ => {}
         }
     }
@@ -401,6 +448,7 @@ fn claim(mut from: Reader<'_>, known: &mut Reading) -> Result<Claim, Bad> {
         inside,
         raising,
         fresh,
+        members,
     })
 }
 
@@ -424,6 +472,7 @@ fn recovered(mut from: Reader<'_>) -> Result<Recovered, Bad> {
         floor: Token(0),
         limit: Token(0),
         incarnation: Incarnation(0),
+        clock: Wall(0),
     };
     while let Some((field, value)) = from.next()? {
         match field {
@@ -433,6 +482,7 @@ fn recovered(mut from: Reader<'_>) -> Result<Recovered, Bad> {
             4 => recovered.floor = Token(value.fixed()?),
             5 => recovered.limit = Token(value.fixed()?),
             6 => recovered.incarnation = Incarnation(value.fixed()?),
+            7 => recovered.clock = Wall(value.fixed()?),
             _ => {}
         }
     }

@@ -1,5 +1,6 @@
 //! Messages of the lock protocol as the body of a frame.
 
+use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{
     Claim, Entered, Finished, Message, NotNow, Recovered, Resume, Travel,
 };
@@ -19,7 +20,8 @@ pub(crate) fn put(out: &mut Vec<u8>, known: &mut Writing, message: &Message) {
         Message::Request { ask, hint, inside } => pb::message(out, 1, |out| {
             pb::message(out, 1, |out| put_ask(out, known, ask));
             pb::fixed(out, 2, hint.0);
-            pb::flag(out, 3, *inside);
+            pb::flag(out, 3, inside.is_some());
+            put_nodes(out, 4, inside.as_deref().unwrap_or_default());
         }),
         Message::Locked {
             grant,
@@ -167,6 +169,24 @@ fn put_seldom(out: &mut Vec<u8>, known: &mut Writing, message: &Message) {
             pb::uint(out, 1, u64::from(node.0));
             pb::fixed(out, 2, incarnation.0);
         }),
+        Message::TokenClock { clock, asks } => pb::message(out, 35, |out| {
+            pb::fixed(out, 1, clock.0);
+            pb::flag(out, 2, *asks);
+        }),
+        // Builds that do not know these kinds skip them: they must not give a session its number.
+        Message::ConfirmGrant(ask) => pb::message(out, 36, |out| {
+            let mut plain = Writing::plain();
+            pb::message(out, 1, |out| put_ask(out, &mut plain, ask));
+        }),
+        Message::GrantConfirmed {
+            session,
+            request,
+            granted,
+        } => pb::message(out, 37, |out| {
+            pb::id(out, 1, session.0);
+            pb::uint(out, 2, request.0);
+            put_option(out, 3, granted.map(u64::from));
+        }),
         Message::Travel(travel) => pb::message(out, 28, |out| put_travel(out, known, travel)),
         Message::Carried {
             session,
@@ -217,6 +237,17 @@ fn put_option(out: &mut Vec<u8>, field: u32, value: Option<u64>) {
     }
 }
 
+/// Writes a list of nodes, packed.
+fn put_nodes(out: &mut Vec<u8>, field: u32, nodes: &[NodeId]) {
+    if !nodes.is_empty() {
+        pb::message(out, field, |out| {
+            for node in nodes {
+                pb::varint(out, u64::from(node.0));
+            }
+        });
+    }
+}
+
 fn put_done(out: &mut Vec<u8>, known: &mut Writing, done: &Finished) {
     put_request(out, known, done.session, done.request);
     if let Some(token) = done.token {
@@ -256,6 +287,7 @@ fn put_claim(out: &mut Vec<u8>, known: &mut Writing, claim: &Claim) {
         }
     }
     pb::flag(out, 7, claim.fresh);
+    put_nodes(out, 8, &claim.members);
 }
 
 fn put_recovered(out: &mut Vec<u8>, recovered: &Recovered) {
@@ -265,18 +297,13 @@ fn put_recovered(out: &mut Vec<u8>, recovered: &Recovered) {
     pb::fixed(out, 4, recovered.floor.0);
     pb::fixed(out, 5, recovered.limit.0);
     pb::fixed(out, 6, recovered.incarnation.0);
+    pb::fixed(out, 7, recovered.clock.0);
 }
 
 fn put_travel(out: &mut Vec<u8>, known: &mut Writing, travel: &Travel) {
     pb::message(out, 1, |out| put_ask(out, known, &travel.ask));
     pb::fixed(out, 2, travel.hint.0);
-    if !travel.route.is_empty() {
-        pb::message(out, 3, |out| {
-            for node in &*travel.route {
-                pb::varint(out, u64::from(node.0));
-            }
-        });
-    }
+    put_nodes(out, 3, &travel.route);
     for carried in &travel.grants {
         pb::message(out, 4, |out| put_carried(out, carried));
     }

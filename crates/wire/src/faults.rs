@@ -14,6 +14,7 @@ use crate::span::Span;
 
 /// What the cluster file says about faults; what is left out is as usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultsText {
     /// How many nodes may lie about leases and objects.
@@ -24,12 +25,15 @@ pub struct FaultsText {
     pub objects: Option<ObjectsText>,
     /// How long a message takes at most when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "describe", schema(value_type = Option<String>))]
     pub delay: Option<Span>,
     /// How long the lease is under which operations are ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "describe", schema(value_type = Option<String>))]
     pub order_span: Option<Span>,
     /// The longest lease.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "describe", schema(value_type = Option<String>))]
     pub span_max: Option<Span>,
     /// The most bytes of an object.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,6 +42,7 @@ pub struct FaultsText {
 
 /// Whether and how objects are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectsText {
     /// Attempts end by the word of b+1 nodes: needs more than 6b nodes.

@@ -1,16 +1,16 @@
 //! The first frame in each direction of a connection: who speaks, which version, which
 //! configuration. A greeting is answered by a reply before anything else is taken.
 
-use conclave_protocol::id::NodeId;
+use conclave_protocol::id::{Incarnation, NodeId, Token};
+use conclave_protocol::lock::ConfigId;
+use conclave_protocol::membership::{Stage, Standing};
 use thiserror::Error;
 
 use crate::cluster::Facts;
 use crate::codec::{WireError, split};
 use crate::parts::node;
 use crate::pb::{self, Bad, Reader};
-
-/// The version of the peer protocol that this build speaks.
-pub const VERSION: u32 = 1;
+use crate::version::{SPOKEN, VersionMismatch, VersionRange, choose};
 
 /// Who opens a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub enum Role {
 /// What the opening side says first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// The version of the protocol it speaks.
-    pub version: u32,
+    /// The versions of the protocol that it speaks.
+    pub versions: VersionRange,
     /// Who opens.
     pub role: Role,
     /// Whom it wants to reach.
@@ -52,6 +52,8 @@ pub enum Service {
     Keeper,
     /// What nodes of a hierarchy say to each other.
     Levels,
+    /// How a node stands while configurations change: the reply says it, and nothing follows.
+    Change,
     /// Something that this version does not know.
     Other(u32),
 }
@@ -62,6 +64,7 @@ impl Service {
             Self::Locks => 0,
             Self::Keeper => 1,
             Self::Levels => 2,
+            Self::Change => 3,
             Self::Other(number) => number,
         }
     }
@@ -71,12 +74,13 @@ impl Service {
             0 => Self::Locks,
             1 => Self::Keeper,
             2 => Self::Levels,
+            3 => Self::Change,
             other => Self::Other(other),
         }
     }
 }
 
-/// A bearer token, or the proof that a process is a node. Never shown.
+/// A bearer token. It is sent over TLS alone, and never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(Box<[u8]>);
 
@@ -102,7 +106,7 @@ impl std::fmt::Debug for Credential {
 /// What the accepting side answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The version it speaks.
+    /// The version that the connection is served with, unless it is refused.
     pub version: u32,
     /// Which node it is.
     pub node: NodeId,
@@ -110,17 +114,36 @@ pub struct Reply {
     pub process: u128,
     /// Why it refuses the connection, which it then closes.
     pub refusal: Option<Rejection>,
+    /// How it stands, where that was asked.
+    pub standing: Option<Standing>,
+}
+
+impl Greeting {
+    /// The version in which a node of this build answers.
+    pub fn choose_version(&self) -> Result<u32, Rejection> {
+        choose(self.versions, SPOKEN).map_err(Rejection::Version)
+    }
+}
+
+impl Reply {
+    /// The version that the connection goes on with, if the node that was wanted accepts it.
+    pub fn accepted_by(&self, wanted: NodeId) -> Result<u32, Rejection> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        if self.node != wanted {
+            return Err(Rejection::OtherNode { node: self.node });
+        }
+        choose(SPOKEN, VersionRange::only(self.version)).map_err(Rejection::Version)
+    }
 }
 
 /// Why a connection is refused before any message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Rejection {
-    /// The other end speaks another version.
-    #[error("the node speaks version {node} of the peer protocol; update the older side")]
-    Version {
-        /// The node's version.
-        node: u32,
-    },
+    /// The two sides have no version in common.
+    #[error(transparent)]
+    Version(VersionMismatch),
     /// It reached another node than it wanted.
     #[error("this is {node}; the address in the cluster file is wrong")]
     OtherNode {
@@ -134,7 +157,10 @@ pub enum Rejection {
         node: NodeId,
     },
     /// The configurations differ.
-    #[error("the configurations differ; use the same cluster file and epoch everywhere")]
+    #[error(
+        "the configurations differ; use the same cluster file and epoch everywhere, and no program \
+         that is older than the file"
+    )]
     Config {
         /// The node's configuration.
         facts: Facts,
@@ -157,6 +183,17 @@ pub enum Rejection {
         /// Why not, and what to do.
         why: String,
     },
+    /// A reason that only newer nodes know.
+    #[error(
+        "the node refuses for reason {code}, which this build does not know: {}",
+        plain(why)
+    )]
+    Other {
+        /// Its number.
+        code: u32,
+        /// What the node says about it, if anything.
+        why: String,
+    },
 }
 
 /// The most bytes of a greeting or reply: whoever is not known yet gets little room.
@@ -174,7 +211,8 @@ const WHY_MAX: usize = 1024;
 /// Appends a greeting as a frame.
 pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
     frame(out, |out| {
-        pb::uint(out, 1, u64::from(greeting.version));
+        let versions = greeting.versions;
+        pb::uint(out, 1, u64::from(versions.oldest()));
         if let Role::Node(node) = greeting.role {
             pb::uint_always(out, 2, u64::from(node.0));
         }
@@ -186,6 +224,9 @@ pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
             pb::bytes(out, 7, credential.bytes());
         }
         pb::uint(out, 8, u64::from(greeting.service.number()));
+        if versions.newest() != versions.oldest() {
+            pb::uint(out, 10, u64::from(versions.newest()));
+        }
     });
 }
 
@@ -205,6 +246,9 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
         pb::id(out, 3, reply.process);
         if let Some(rejection) = &reply.refusal {
             pb::message(out, 4, |out| put_rejection(out, rejection));
+        }
+        if let Some(standing) = &reply.standing {
+            pb::message(out, 5, |out| put_standing(out, standing));
         }
     });
 }
@@ -229,8 +273,9 @@ fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
 // complained about: only what has a wrong form is damaged, nothing that is missing.
 
 fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
+    let (mut oldest, mut newest) = (0, 0);
     let mut greeting = Greeting {
-        version: 0,
+        versions: VersionRange::only(0),
         role: Role::Client,
         target: NodeId(0),
         process: 0,
@@ -241,7 +286,7 @@ fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
     };
     while let Some((field, value)) = from.next()? {
         match field {
-            1 => greeting.version = value.small()?,
+            1 => oldest = value.small()?,
             2 => greeting.role = Role::Node(node(value)?),
             3 => greeting.target = node(value)?,
             4 => greeting.process = value.id()?,
@@ -249,9 +294,11 @@ fn greeting(mut from: Reader<'_>) -> Result<Greeting, Bad> {
             6 => fact(value.message()?, &mut greeting.facts)?,
             7 => greeting.credential = Credential::new(value.bytes(CREDENTIAL_MAX)?),
             8 => greeting.service = Service::of(value.small()?),
+            10 => newest = value.small()?,
             _ => {}
         }
     }
+    greeting.versions = VersionRange::new(oldest, newest);
     Ok(greeting)
 }
 
@@ -261,6 +308,7 @@ fn reply(mut from: Reader<'_>) -> Result<Reply, Bad> {
         node: NodeId(0),
         process: 0,
         refusal: None,
+        standing: None,
     };
     while let Some((field, value)) = from.next()? {
         match field {
@@ -268,15 +316,67 @@ fn reply(mut from: Reader<'_>) -> Result<Reply, Bad> {
             2 => reply.node = node(value)?,
             3 => reply.process = value.id()?,
             4 => reply.refusal = Some(rejection(value.message()?)?),
+            5 => reply.standing = Some(standing(value.message()?)?),
             _ => {}
         }
     }
     Ok(reply)
 }
 
+fn put_standing(out: &mut Vec<u8>, standing: &Standing) {
+    pb::uint(out, 1, standing.config.epoch);
+    pb::bytes(out, 2, &standing.config.digest);
+    let stage = match standing.stage {
+        Stage::Serving => 0,
+        Stage::Waiting => 1,
+        Stage::Waited => 2,
+        Stage::Joining => 3,
+    };
+    pb::uint(out, 3, stage);
+    pb::fixed(out, 4, standing.floor.0);
+    pb::fixed(out, 5, standing.mark.0);
+    pb::uint(out, 6, standing.objects);
+    pb::uint(out, 7, u64::from(standing.before));
+    pb::fixed(out, 8, standing.life.0);
+}
+
+fn standing(mut from: Reader<'_>) -> Result<Standing, Bad> {
+    let mut standing = Standing {
+        config: ConfigId::default(),
+        stage: Stage::Serving,
+        floor: Token(0),
+        mark: Token(0),
+        objects: 0,
+        before: 0,
+        life: Incarnation::default(),
+    };
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => standing.config.epoch = value.uint()?,
+            2 => standing.config.digest = value.sixteen()?,
+            3 => {
+                standing.stage = match value.uint()? {
+                    0 => Stage::Serving,
+                    1 => Stage::Waiting,
+                    2 => Stage::Waited,
+                    3 => Stage::Joining,
+                    _ => return Err(Bad("an unknown stage of a change")),
+                };
+            }
+            4 => standing.floor = Token(value.fixed()?),
+            5 => standing.mark = Token(value.fixed()?),
+            6 => standing.objects = value.uint()?,
+            7 => standing.before = value.small()?,
+            8 => standing.life = Incarnation(value.fixed()?),
+            _ => {}
+        }
+    }
+    Ok(standing)
+}
+
 fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
     let code = match rejection {
-        Rejection::Version { .. } => 1,
+        Rejection::Version(_) => 1,
         Rejection::OtherNode { .. } => 2,
         Rejection::Twin { .. } => 3,
         Rejection::Config { .. } => 4,
@@ -284,16 +384,23 @@ fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {
         Rejection::Credential => 6,
         Rejection::Identity { .. } => 7,
         Rejection::Service { .. } => 8,
+        Rejection::Other { code, .. } => *code,
     };
-    pb::uint(out, 1, code);
+    pb::uint(out, 1, u64::from(code));
     match rejection {
-        Rejection::Version { node } => pb::uint(out, 2, u64::from(*node)),
+        // The opener knows what it speaks itself.
+        Rejection::Version(VersionMismatch { node, .. }) => {
+            pb::uint(out, 2, u64::from(node.newest()));
+            if node.oldest() != node.newest() {
+                pb::uint(out, 6, u64::from(node.oldest()));
+            }
+        }
         Rejection::OtherNode { node } | Rejection::Twin { node } => {
             pb::uint(out, 3, u64::from(node.0));
         }
         Rejection::Config { facts } => put_facts(out, 4, facts),
         Rejection::Full | Rejection::Credential => {}
-        Rejection::Identity { why } | Rejection::Service { why } => {
+        Rejection::Identity { why } | Rejection::Service { why } | Rejection::Other { why, .. } => {
             pb::bytes(out, 5, clipped(why).as_bytes());
         }
     }
@@ -314,20 +421,29 @@ fn clipped(why: &str) -> &str {
 }
 
 fn rejection(mut from: Reader<'_>) -> Result<Rejection, Bad> {
-    let (mut code, mut version, mut place, mut facts) = (0, 0, NodeId(0), Facts::new());
-    let mut why = "";
+    let (mut code, mut newest, mut oldest) = (0, 0, 0);
+    let (mut place, mut facts, mut why) = (NodeId(0), Facts::new(), "");
     while let Some((field, value)) = from.next()? {
         match field {
-            1 => code = value.uint()?,
-            2 => version = value.small()?,
+            1 => code = value.small()?,
+            2 => newest = value.small()?,
             3 => place = node(value)?,
             4 => fact(value.message()?, &mut facts)?,
             5 => why = value.text(WHY_MAX)?,
+            6 => oldest = value.small()?,
             _ => {}
         }
     }
     Ok(match code {
-        1 => Rejection::Version { node: version },
+        1 => Rejection::Version(VersionMismatch {
+            // Whoever reads a rejection is the opener.
+            opener: SPOKEN,
+            // A node that says no oldest version speaks one only.
+            node: match oldest {
+                0 => VersionRange::only(newest),
+                oldest => VersionRange::new(oldest, newest),
+            },
+        }),
         2 => Rejection::OtherNode { node: place },
         3 => Rejection::Twin { node: place },
         4 => Rejection::Config { facts },
@@ -339,7 +455,12 @@ fn rejection(mut from: Reader<'_>) -> Result<Rejection, Bad> {
         8 => Rejection::Service {
             why: why.to_owned(),
         },
-        _ => return Err(Bad("an unknown rejection")),
+        0 => return Err(Bad("a rejection without a reason")),
+        // A newer node may refuse for reasons of its own, before any version is agreed on.
+        code => Rejection::Other {
+            code,
+            why: why.to_owned(),
+        },
     })
 }
 

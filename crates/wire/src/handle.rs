@@ -23,32 +23,10 @@ impl Key {
     pub fn new(secret: &[u8]) -> Self {
         Self(blake3::derive_key("conclave 2026 handle seal v1", secret))
     }
-}
 
-/// What the credential of a node begins with.
-const NODE_MARK: &str = "conclave-node:";
-
-impl Key {
-    /// What shows to the other nodes that a process is this node: it has the cluster's key.
-    pub fn credential_of(&self, node: NodeId) -> String {
-        let proof = BASE64_URL_SAFE_NO_PAD.encode(self.proof(node).as_bytes());
-        format!("{NODE_MARK}{}:{proof}", node.0)
-    }
-
-    /// The node that a credential shows, if it does.
-    pub fn node_of(&self, credential: &[u8]) -> Option<NodeId> {
-        let text = str::from_utf8(credential).ok()?;
-        let (node, proof) = text.strip_prefix(NODE_MARK)?.split_once(':')?;
-        let node = NodeId(node.parse().ok()?);
-        let proof = BASE64_URL_SAFE_NO_PAD.decode(proof).ok()?;
-        let proof = blake3::Hash::from_slice(&proof).ok()?;
-        // Hashes are compared in constant time.
-        (self.proof(node) == proof).then_some(node)
-    }
-
-    fn proof(&self, node: NodeId) -> blake3::Hash {
-        let key = blake3::derive_key("conclave 2026 node credential v1", &self.0);
-        blake3::keyed_hash(&key, &node.0.to_le_bytes())
+    /// A key for one purpose, from which no other key can be told.
+    pub(crate) fn derived(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, &self.0)
     }
 }
 

@@ -25,6 +25,7 @@ const HEDGE: Duration = Duration::from_millis(200);
 
 /// Whether locks are served by a hierarchy of clusters, as written in the cluster file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TopologyText {
     /// A client asks the members of a quorum itself, whatever the quorum system is.
@@ -35,6 +36,7 @@ pub enum TopologyText {
 
 /// Which coteries the clusters have, as written in the cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "describe", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum CoterieText {
     /// The same at every level.

@@ -425,7 +425,9 @@ pub(crate) fn record(mut from: Reader<'_>) -> Result<LevelRecord<Name>, Bad> {
             return Err(Bad("two records in one"));
         }
     }
-    found.ok_or(Bad("an unknown kind of record"))
+    found.ok_or(Bad(
+        "an unknown kind of record; if a newer version wrote it, start that one",
+    ))
 }
 
 fn named(mut from: Reader<'_>) -> Result<Name, Bad> {

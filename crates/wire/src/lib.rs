@@ -13,6 +13,7 @@ pub mod greeting;
 pub mod handle;
 pub mod hierarchy;
 pub mod keeper;
+pub mod lease_handle;
 pub mod levels;
 mod parts;
 mod pb;
@@ -20,6 +21,8 @@ pub mod record;
 mod secret;
 mod sight;
 pub mod span;
+pub mod tolerant;
+pub mod version;
 
 pub use cluster::Cluster;
 pub use generated::api;

@@ -321,7 +321,7 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::StaleConfig { .. } => 6,
         Refusal::OldConnection => 7,
         Refusal::PriorityAhead { .. } => 8,
-        Refusal::TokenAhead => 9,
+        Refusal::TokenAhead { .. } => 9,
         Refusal::TokenAboveLimit => 10,
         Refusal::TtlTooLong { .. } => 11,
         Refusal::TtlTooShort { .. } => 12,
@@ -336,7 +336,9 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     pb::uint(out, 1, code);
     match refusal {
         Refusal::StaleConfig { node } => pb::message(out, 2, |out| put_config(out, node)),
-        Refusal::PriorityAhead { clock } => pb::fixed(out, 3, clock.0),
+        Refusal::PriorityAhead { clock } | Refusal::TokenAhead { clock } => {
+            pb::fixed(out, 3, clock.0);
+        }
         Refusal::TtlTooLong { max: span } | Refusal::TtlTooShort { min: span } => {
             pb::span(out, 4, *span);
         }
@@ -366,7 +368,7 @@ pub(crate) fn refusal(mut from: Reader<'_>) -> Result<Refusal, Bad> {
         6 => Refusal::StaleConfig { node },
         7 => Refusal::OldConnection,
         8 => Refusal::PriorityAhead { clock },
-        9 => Refusal::TokenAhead,
+        9 => Refusal::TokenAhead { clock },
         10 => Refusal::TokenAboveLimit,
         11 => Refusal::TtlTooLong { max: span },
         12 => Refusal::TtlTooShort { min: span },

@@ -3,19 +3,27 @@
 //! A record is a version byte, the first 8 bytes of the BLAKE3 hash of everything else, and a
 //! protobuf message. It has no length of its own: the store keeps records apart.
 
+use std::sync::Arc;
+
+use conclave_protocol::Wall;
 use conclave_protocol::id::{ClientId, GrantNo, Incarnation, RequestNo, SessionId, Token};
-use conclave_protocol::lock::{Record, Snapshot, StoredGrant};
+use conclave_protocol::lock::{
+    ConfigId, Record, Snapshot, StoredConfig, StoredGrant, StoredRevocation,
+};
 
 use crate::codec::WireError;
 use crate::dictionary::{Reading, Writing};
 use crate::levels;
-use crate::parts::{ask, given, put_ask, put_session_info, session_info};
+use crate::parts::{TEXT_MAX, ask, given, put_ask, put_session_info, session_info};
 use crate::pb::{self, Bad, Reader};
 
 /// The version of the records that this build writes.
 pub const VERSION: u8 = 1;
 
 const CHECKSUM: usize = 8;
+
+/// The most bytes of a cluster file that is kept.
+pub const CONFIG_BYTES: usize = 8 << 20;
 
 /// A record as bytes.
 pub fn encode(record: &Record) -> Vec<u8> {
@@ -68,7 +76,10 @@ fn put(out: &mut Vec<u8>, record: &Record) {
     let mut plain = Writing::plain();
     match record {
         Record::Incarnation(incarnation) => pb::fixed_always(out, 1, incarnation.0),
-        Record::Ceiling(ceiling) => pb::fixed_always(out, 2, ceiling.0),
+        Record::Ceiling { ceiling, clock } => {
+            pb::fixed_always(out, 2, ceiling.0);
+            pb::fixed(out, 10, clock.0);
+        }
         Record::LongestTtl(ttl) => pb::uint_always(out, 3, pb::nanos(*ttl)),
         Record::DefaultFloor(floor) => pb::fixed_always(out, 4, floor.0),
         Record::Clean(snapshot) => pb::message(out, 5, |out| {
@@ -84,17 +95,55 @@ fn put(out: &mut Vec<u8>, record: &Record) {
             pb::id(out, 1, session.0);
             pb::uint(out, 2, request.0);
         }),
+        Record::Revoked(revocation) => pb::message(out, 11, |out| {
+            pb::id(out, 1, revocation.session.0);
+            pb::bytes(out, 2, revocation.by.as_bytes());
+            pb::flag(out, 3, revocation.known);
+        }),
+        Record::RevocationEnded(session) => pb::message(out, 12, |out| {
+            pb::id(out, 1, session.0);
+        }),
         Record::Level(record) => pb::message(out, 9, |out| levels::put_record(out, record)),
+        Record::Config(config) => pb::message(out, 13, |out| put_config(out, config)),
+        Record::Adopting(config) => pb::message(out, 14, |out| put_config(out, config)),
     }
+}
+
+fn put_config(out: &mut Vec<u8>, config: &StoredConfig) {
+    pb::uint(out, 1, config.id.epoch);
+    pb::bytes(out, 2, &config.id.digest);
+    pb::bytes(out, 3, config.text.as_bytes());
+    pb::uint(out, 4, u64::from(config.before));
+}
+
+fn config(mut from: Reader<'_>) -> Result<Box<StoredConfig>, Bad> {
+    let (mut id, mut text, mut before) = (ConfigId::default(), "", 0);
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => id.epoch = value.uint()?,
+            2 => id.digest = value.sixteen()?,
+            3 => text = value.text(CONFIG_BYTES)?,
+            4 => before = value.small()?,
+            _ => {}
+        }
+    }
+    Ok(Box::new(StoredConfig {
+        id,
+        text: text.into(),
+        before,
+    }))
 }
 
 fn record(mut from: Reader<'_>) -> Result<Record, Bad> {
     let mut plain = Reading::default();
-    let mut found = None;
+    let (mut found, mut clock) = (None, Wall(0));
     while let Some((field, value)) = from.next()? {
         let record = match field {
             1 => Record::Incarnation(Incarnation(value.fixed()?)),
-            2 => Record::Ceiling(Token(value.fixed()?)),
+            2 => Record::Ceiling {
+                ceiling: Token(value.fixed()?),
+                clock: Wall(0),
+            },
             3 => Record::LongestTtl(value.span()?),
             4 => Record::DefaultFloor(Token(value.fixed()?)),
             5 => Record::Clean(Box::new(snapshot(value.message()?, &mut plain)?)),
@@ -102,14 +151,42 @@ fn record(mut from: Reader<'_>) -> Result<Record, Bad> {
             7 => Record::Grant(Box::new(stored(value.message()?, &mut plain)?)),
             8 => grant_ended(value.message()?)?,
             9 => Record::Level(Box::new(levels::record(value.message()?)?)),
+            11 => Record::Revoked(Box::new(revocation(value.message()?)?)),
+            12 => Record::RevocationEnded(revocation(value.message()?)?.session),
+            10 => {
+                clock = Wall(value.fixed()?);
+                continue;
+            }
+            13 => Record::Config(config(value.message()?)?),
+            14 => Record::Adopting(config(value.message()?)?),
             _ => continue,
         };
         if found.replace(record).is_some() {
             return Err(Bad("two records in one"));
         }
     }
-    // Unlike a message, a record that is not understood may not be passed over.
-    found.ok_or(Bad("an unknown kind of record"))
+    match found {
+        Some(Record::Ceiling { ceiling, .. }) => Ok(Record::Ceiling { ceiling, clock }),
+        Some(record) => Ok(record),
+        // Unlike a message, a record that is not understood may not be passed over.
+        None => Err(Bad(
+            "an unknown kind of record; if a newer version wrote it, start that one",
+        )),
+    }
+}
+
+fn revocation(mut from: Reader<'_>) -> Result<StoredRevocation, Bad> {
+    let (mut session, mut by, mut known) = (None, Arc::default(), false);
+    while let Some((field, value)) = from.next()? {
+        match field {
+            1 => session = Some(SessionId(value.id()?)),
+            2 => by = value.text(TEXT_MAX)?.into(),
+            3 => known = value.flag()?,
+            _ => {}
+        }
+    }
+    let session = session.ok_or(Bad("a session is missing"))?;
+    Ok(StoredRevocation { session, by, known })
 }
 
 fn put_stored(out: &mut Vec<u8>, plain: &mut Writing, grant: &StoredGrant) {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use conclave_protocol::id::{ConnNo, NodeId};
 use conclave_protocol::lock::Message;
-use conclave_wire::codec::{Decoder, Encoder};
+use conclave_wire::codec::{Decoder, Encoder, First, first_frame};
 use conclave_wire::greeting::{Reply, decode_reply};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -342,12 +342,19 @@ impl Reader {
 
     /// The next message, once it is whole.
     pub(super) fn message(&mut self) -> Result<Option<Message>, String> {
-        let found = self.decoder.decode(&self.bytes[self.start..self.end]);
-        let found = found.map_err(|error| error.to_string())?;
-        Ok(found.map(|(message, length)| {
-            self.take(length);
-            message
-        }))
+        loop {
+            let bytes = &self.bytes[self.start..self.end];
+            let first = first_frame(bytes, |bytes| self.decoder.decode(bytes));
+            match first.map_err(|error| error.to_string())? {
+                First::Message(message, length) => {
+                    self.take(length);
+                    return Ok(Some(message));
+                }
+                // A newer node may send what this build does not know.
+                First::Unknown(length) => self.take(length),
+                First::Partial => return Ok(None),
+            }
+        }
     }
 
     fn take(&mut self, length: usize) {

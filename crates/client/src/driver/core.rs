@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use conclave_protocol::id::{ConnNo, Key, Name, NodeId};
+use conclave_protocol::id::{ClientId, ConnNo, Key, Name, NodeId};
 use conclave_protocol::lock::{
-    ClientEffects, ClientEvent, ClientInput, Config, LockClient, Message,
+    ClientEffects, ClientEvent, ClientInput, Config, Ended, LockClient, Message,
 };
 use conclave_protocol::{Instant, Machine, Now};
 use foldhash::fast::FixedState;
@@ -18,6 +18,8 @@ use super::job::{Cell, Keys, Kind, Wish, locked};
 use super::nudge::Nudge;
 use super::timer::Timer;
 use crate::clock;
+use crate::directory::Directory;
+use crate::fault::{Fault, catch};
 
 /// What has been counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +110,8 @@ pub(super) struct Core {
     pub(super) counters: Counters,
     /// Whether the last node that answered did not accept what shows who we are.
     pub(super) unauthenticated: bool,
+    fault: Arc<Fault>,
+    directory: Directory,
 }
 
 impl Core {
@@ -117,6 +121,8 @@ impl Core {
         timer: Arc<Timer>,
         nudge: Arc<Nudge>,
         keys: Arc<Keys>,
+        fault: Arc<Fault>,
+        directory: Directory,
     ) -> Self {
         let links = config.quorums.all().map(|_| Link::default()).collect();
         Self {
@@ -144,7 +150,61 @@ impl Core {
             stage: Stage::Running,
             counters: Counters::default(),
             unauthenticated: false,
+            fault,
+            directory,
         }
+    }
+
+    /// The cluster has another configuration: what is held under the old one is lost, and what
+    /// waits is asked for anew by whoever waits.
+    pub(super) fn adopt(&mut self, machine: LockClient, config: Arc<Config>) {
+        self.machine = machine;
+        self.links = config.quorums.all().map(|_| Link::default()).collect();
+        self.config = config;
+        self.out = ClientEffects::new();
+        self.dirty.clear();
+        self.broken.clear();
+        self.to_open.clear();
+        self.unauthenticated = false;
+        self.armed = Instant::FAR;
+        for (key, cell) in &self.jobs {
+            let mut job = locked(cell);
+            if job.over {
+                continue;
+            }
+            job.over = true;
+            job.lose();
+            job.put(ClientEvent::Ended(*key, Ended::NotHeld));
+            self.wakes.extend(job.waker.take());
+        }
+    }
+
+    /// Ends what waits if no quorum is left, now that nobody knows better.
+    pub(super) fn judge(&mut self) {
+        if self.is_hopeless() && !self.directory.is_asking() {
+            self.give_up();
+        }
+    }
+
+    /// Does something with the machine. If that panics, everything ends.
+    pub(super) fn guard<T: Default>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        catch(|| act(self)).unwrap_or_else(|words| {
+            self.fail(&words);
+            T::default()
+        })
+    }
+
+    /// There is a fault in this program: nothing that the machine knew counts any more. Nodes see
+    /// the connections close, and what they granted runs out.
+    pub(super) fn fail(&mut self, words: &str) {
+        self.fault.tell(words);
+        self.machine = LockClient::new(self.config.clone(), ClientId(0), 0);
+        self.out = ClientEffects::new();
+        self.dirty.clear();
+        self.broken.clear();
+        self.to_open.clear();
+        self.end();
+        self.wake_task = true;
     }
 
     /// Until when a lock is held; none once that time has passed, or when nobody renews it.
@@ -358,6 +418,11 @@ impl Core {
         }
     }
 
+    /// How long a node may take to accept a connection.
+    pub(super) fn patience(&self) -> Duration {
+        self.config.times.link_ttl
+    }
+
     /// Whether messages of this connection still count.
     pub(super) fn is_current(&self, node: NodeId, no: ConnNo) -> bool {
         let link = self.links.get(node.index());
@@ -406,8 +471,8 @@ impl Core {
         if self.drop_link(node, no, None) {
             self.step(ClientInput::Closed(node, no));
         }
-        if lasting && self.is_hopeless() {
-            self.give_up();
+        if lasting {
+            self.judge();
         }
     }
 

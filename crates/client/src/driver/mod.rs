@@ -18,7 +18,7 @@ mod traced;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::task::Context;
 
 use conclave_protocol::Instant;
@@ -35,10 +35,12 @@ use self::core::{Core, Stage};
 use self::job::{Cell, JobState, Keys, Kind, Told, Wish, locked};
 use crate::clock;
 use crate::dial::Hello;
+use crate::directory::{Directory, Sources};
+use crate::fault::Fault;
 use crate::secure::Security;
 use crate::trace::Caller;
 use nudge::Nudge;
-use task::Task;
+use task::{Settings, Task};
 use timer::Timer;
 
 /// A running client machine. Clones share it; it ends when the last clone and the last job are
@@ -91,12 +93,20 @@ impl Driver {
         security: Security,
         home: Option<NodeId>,
     ) -> Result<Self, ClusterError> {
+        let directory = Directory::new(cluster, Sources::default(), &security);
+        Self::spawn_in(directory, owner, security, home)
+    }
+
+    /// The same, of the cluster that is known there.
+    pub(crate) fn spawn_in(
+        directory: Directory,
+        owner: &str,
+        security: Security,
+        home: Option<NodeId>,
+    ) -> Result<Self, ClusterError> {
+        let cluster = directory.cluster();
         cluster.check()?;
-        let mut config = cluster.config()?;
-        if let Some(home) = home.filter(|_| config.gate.is_some()) {
-            config.quorums = config.quorums.with_home(home);
-        }
-        let config = Arc::new(config);
+        let config = Arc::new(configured(&cluster, home)?);
         let mut owner = owner;
         while owner.len() > config.limits.owner_bytes {
             let cut = owner.char_indices().next_back().map_or(0, |(at, _)| at);
@@ -105,21 +115,11 @@ impl Driver {
         let id = ClientId(random());
         let seed = random() as u64;
         let machine = LockClient::new(config.clone(), id, seed).with_owner(owner);
-        let mut peers = vec![Arc::from(""); cluster.nodes.len()];
-        for node in &cluster.nodes {
-            if let Some(peer) = peers.get_mut(node.node().index()) {
-                *peer = Arc::from(node.peer.as_str());
-            }
-        }
-        let hello = Hello::new(
-            random(),
-            config.id.digest,
-            cluster.facts(),
-            security.bearer(),
-        );
+        let hello = hello(&cluster, &security);
         let timer = Arc::new(Timer::new());
         let keys = Arc::new(Keys::default());
         let nudge = Arc::new(Nudge::default());
+        let fault = Arc::new(Fault::default());
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(
                 machine,
@@ -127,6 +127,8 @@ impl Driver {
                 timer.clone(),
                 nudge.clone(),
                 keys.clone(),
+                fault.clone(),
+                directory.clone(),
             )),
             keys,
             posted: Mutex::default(),
@@ -134,10 +136,16 @@ impl Driver {
             timer,
             nudge,
             ended: Notify::new(),
-            config,
+            fault,
+            config: RwLock::new(config),
         });
-        let patience = shared.config.times.link_ttl;
-        let task = Task::new(shared.clone(), hello, peers, security, patience);
+        let settings = Settings {
+            directory,
+            security,
+            home,
+            owner: owner.into(),
+        };
+        let task = Task::new(shared.clone(), hello, settings);
         // Its turns are bounded by themselves.
         tokio::spawn(tokio::task::unconstrained(task));
         Ok(Self {
@@ -145,9 +153,9 @@ impl Driver {
         })
     }
 
-    /// What the machine runs with.
-    pub fn config(&self) -> &Arc<Config> {
-        &self.owned.shared.config
+    /// What the machine runs with now.
+    pub fn config(&self) -> Arc<Config> {
+        self.owned.shared.config()
     }
 
     /// Begins a piece of work. Nothing blocks; the machine is told at once, by whoever has it.
@@ -216,6 +224,23 @@ impl Driver {
     /// What has been counted since the start.
     pub fn counters(&self) -> Counters {
         self.owned.shared.with(|core| core.counters)
+    }
+
+    /// What a panic of the machine said, if one closed this client.
+    pub fn fault(&self) -> Option<Arc<str>> {
+        self.owned.shared.fault.told()
+    }
+
+    /// Waits until a panic of the machine closes this client, and tells what it said; none if the
+    /// client ends without.
+    pub fn failed(&self) -> impl Future<Output = Option<Arc<str>>> + Send + use<> {
+        self.owned.shared.fault.wait()
+    }
+
+    /// Panics as a fault in the machine would.
+    #[cfg(test)]
+    pub(crate) fn provoke(&self) {
+        self.owned.shared.with(|_| -> () { panic!("provoked") });
     }
 
     /// How many requests wait or hold.
@@ -293,21 +318,22 @@ impl Job {
     /// Leaves the lock, or all locks taken together, and says which of these was lost before, if
     /// one was. The nodes are told together with what the caller says next, or as soon as it lets
     /// other tasks run.
-    pub(crate) fn leave<'a>(
-        mut self,
-        mut names: impl Iterator<Item = &'a Name>,
-    ) -> Option<&'a Name> {
+    pub(crate) fn leave<'a>(mut self, names: impl Iterator<Item = &'a Name>) -> Option<&'a Name> {
         self.left = true;
         if self.surely_holds() {
             self.owned.shared.post(Wish::Leave(self.key));
             return None;
         }
-        self.owned.shared.with(|core| {
+        let mut names = names.peekable();
+        let first = names.peek().copied();
+        let left = self.owned.shared.with(|core| {
             core.wake_due();
             let lost = names.find(|name| core.held_until(self.key, name).is_none());
             core.leave(self.key);
-            lost
-        })
+            Some(lost)
+        });
+        // After a panic nothing is held.
+        left.unwrap_or(first)
     }
 
     fn surely_holds(&self) -> bool {
@@ -391,15 +417,23 @@ struct Shared {
     timer: Arc<Timer>,
     nudge: Arc<Nudge>,
     ended: Notify,
-    config: Arc<Config>,
+    fault: Arc<Fault>,
+    config: RwLock<Arc<Config>>,
 }
 
 impl Shared {
-    /// Does something with the core, then wakes whoever has something to do.
-    fn with<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+    fn config(&self) -> Arc<Config> {
+        let config = self.config.read();
+        config.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Does something with the core, then wakes whoever has something to do. If it panics, the
+    /// client is closed, everyone is told, and nothing comes of it.
+    fn with<T: Default>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+        // Panics are caught while it is taken: it is never poisoned.
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         self.take_posted(&mut core);
-        let done = act(&mut core);
+        let done = core.guard(act);
         self.finish(core);
         done
     }
@@ -409,7 +443,7 @@ impl Shared {
     fn post(&self, wish: Wish) {
         if let Some(mut core) = self.free_core() {
             self.take_posted(&mut core);
-            core.grant(wish);
+            core.guard(|core| core.grant(wish));
             self.finish(core);
             return;
         }
@@ -446,7 +480,7 @@ impl Shared {
             std::mem::take(&mut *posted)
         };
         for wish in posted {
-            core.grant(wish);
+            core.guard(|core| core.grant(wish));
         }
     }
 
@@ -455,7 +489,7 @@ impl Shared {
     fn finish<'a>(&'a self, mut core: MutexGuard<'a, Core>) {
         loop {
             self.take_posted(&mut core);
-            core.arm();
+            core.guard(Core::arm);
             let wakes = std::mem::take(&mut core.wakes);
             let soon = std::mem::take(&mut core.wake_soon);
             let task = std::mem::take(&mut core.wake_task)
@@ -480,6 +514,22 @@ impl Shared {
             core = free;
         }
     }
+}
+
+/// What a client of a cluster runs with.
+fn configured(cluster: &Cluster, home: Option<NodeId>) -> Result<Config, ClusterError> {
+    let mut config = cluster.config()?;
+    let home = home.filter(|home| config.gate.is_some() && home.index() < cluster.nodes.len());
+    if let Some(home) = home {
+        config.quorums = config.quorums.with_home(home);
+    }
+    Ok(config)
+}
+
+/// What it says of itself.
+fn hello(cluster: &Cluster, security: &Security) -> Hello {
+    let bearer = security.bearer();
+    Hello::new(random(), cluster.digest(), cluster.facts(), bearer)
 }
 
 /// A random number of the system.

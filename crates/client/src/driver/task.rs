@@ -11,21 +11,44 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use conclave_protocol::id::{ConnNo, NodeId};
-use conclave_protocol::lock::ClientInput;
+use conclave_protocol::id::{ClientId, ConnNo, NodeId};
+use conclave_protocol::lock::{ClientInput, LockClient};
+use conclave_wire::Cluster;
 use conclave_wire::greeting::{Rejection, Service};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-use super::Shared;
 use super::conn::{Open, Reader, Turn};
 use super::core::{Core, Flush, Stage};
 use super::nudge::Nudge;
-use crate::dial::{Hello, dial};
+use super::{Shared, configured, hello, random};
+use crate::dial::{Hello, dial, is_stranger};
+use crate::directory::Directory;
 use crate::secure::{Security, Side, explain, is_lasting};
 
 /// How long a closing driver waits until the nodes have read what it said.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// What a client is made with, and made again when the cluster has another configuration.
+pub(super) struct Settings {
+    pub(super) directory: Directory,
+    pub(super) security: Security,
+    pub(super) home: Option<NodeId>,
+    pub(super) owner: String,
+}
+
+/// Waits for news of the cluster.
+type News = Pin<Box<dyn Future<Output = watch::Receiver<Arc<Cluster>>> + Send>>;
+
+fn news(mut known: watch::Receiver<Arc<Cluster>>) -> News {
+    Box::pin(async move {
+        if known.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        known
+    })
+}
 
 /// A connection, or why there is none and whether trying again is of no use.
 type Dialled = (NodeId, ConnNo, Result<Open, (String, bool)>);
@@ -33,10 +56,9 @@ type Dialled = (NodeId, ConnNo, Result<Open, (String, bool)>);
 pub(super) struct Task {
     shared: Arc<Shared>,
     hello: Hello,
-    /// Where each node listens.
-    peers: Vec<Arc<str>>,
-    security: Security,
-    patience: Duration,
+    settings: Settings,
+    /// Ends when there may be news of the cluster.
+    news: News,
     dials: JoinSet<Dialled>,
     dialled: Vec<Dialled>,
     readers: Vec<Reader>,
@@ -44,19 +66,12 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        hello: Hello,
-        peers: Vec<Arc<str>>,
-        security: Security,
-        patience: Duration,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, hello: Hello, settings: Settings) -> Self {
         Self {
             shared,
             hello,
-            peers,
-            security,
-            patience,
+            news: news(settings.directory.follow()),
+            settings,
             dials: JoinSet::new(),
             dialled: Vec::new(),
             readers: Vec::new(),
@@ -78,6 +93,11 @@ impl Task {
             // A dial neither panics nor is it aborted while the task lives.
             self.dialled.extend(dialled);
         }
+        let mut known = None;
+        while let Poll::Ready(mut told) = self.news.as_mut().poll(cx) {
+            known = Some(told.borrow_and_update().clone());
+            self.news = news(told);
+        }
         let shared = self.shared.clone();
         let (again, over) = shared.with(|core| {
             core.counters.turns += 1;
@@ -93,6 +113,9 @@ impl Task {
             if rung {
                 core.rung();
             }
+            if let Some(known) = known {
+                self.take_up(core, &known);
+            }
             self.work(core, cx)
         });
         if over {
@@ -102,6 +125,33 @@ impl Task {
             Nudge::after_others(cx.waker());
         }
         Poll::Pending
+    }
+
+    /// Goes on with the cluster as it is known now.
+    fn take_up(&mut self, core: &mut Core, cluster: &Cluster) {
+        if core.stage != Stage::Running {
+            return;
+        }
+        if cluster.digest() == self.hello.digest() {
+            return core.judge();
+        }
+        let settings = &self.settings;
+        // Whoever told it was checked; a client that cannot use it stays with what it has.
+        let Ok(config) = configured(cluster, settings.home) else {
+            return core.judge();
+        };
+        let config = Arc::new(config);
+        let machine = LockClient::new(config.clone(), ClientId(random()), random() as u64);
+        let machine = machine.with_owner(&settings.owner);
+        let mut shown = self.shared.config.write();
+        **shown.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut()) = config.clone();
+        drop(shown);
+        self.hello = hello(cluster, &settings.security);
+        // Numbers of connections begin anew: nothing of the old ones may be heard.
+        self.dials = JoinSet::new();
+        self.dialled.clear();
+        self.readers.clear();
+        core.adopt(machine, config);
     }
 
     /// One turn under the lock: whether to come again at once, and whether all is over.
@@ -123,11 +173,14 @@ impl Task {
                         fresh = true;
                     }
                 }
-                Err((why, lasting)) => core.failed(node, no, why, lasting),
+                Err((why, lasting)) => {
+                    self.settings.directory.failed(node);
+                    core.failed(node, no, why, lasting);
+                }
             }
         }
         for reader in &mut self.readers {
-            attend(reader, core, &self.hello);
+            attend(reader, core, &self.hello, &self.settings.directory);
         }
         let closing = core.stage != Stage::Running;
         self.readers
@@ -158,9 +211,10 @@ impl Task {
             core.to_open.clear();
         }
         let wanted = !core.to_open.is_empty();
+        let patience = core.patience();
         for (node, no) in core.to_open.drain(..) {
-            let peer = self.peers.get(node.index()).cloned().unwrap_or_default();
-            let (patience, security) = (self.patience, self.security.clone());
+            let peer = self.settings.directory.peer(node);
+            let security = self.settings.security.clone();
             let cluster = self.hello.cluster();
             self.dials.spawn(async move {
                 let dialled = dial(&peer, &security, &cluster, node);
@@ -216,6 +270,9 @@ impl Drop for Task {
     /// Also when its runtime ends: nobody waits for a task that is gone.
     fn drop(&mut self) {
         self.shared.with(|core| {
+            if std::thread::panicking() {
+                return core.fail("its task panicked");
+            }
             // What was said leaves if it can at once: releases above all.
             core.close();
             core.write_all(None);
@@ -226,7 +283,7 @@ impl Drop for Task {
 }
 
 /// Lets the machine see what a connection has brought.
-fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
+fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello, directory: &Directory) {
     let (node, no) = (reader.node, reader.no);
     if !core.is_current(node, no) {
         return;
@@ -239,9 +296,13 @@ fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
                 match hello.judge(node, &reply) {
                     Ok(()) => {
                         reader.greeted = true;
+                        directory.reached(node);
                         core.accepted(node);
                     }
                     Err((why, lasting)) => {
+                        if is_stranger(node, &reply) {
+                            directory.refused(node);
+                        }
                         core.rejected(node, no, why, lasting);
                         return;
                     }
@@ -251,6 +312,9 @@ fn attend(reader: &mut Reader, core: &mut Core, hello: &Hello) {
                 core.closed(node, no, why);
                 return;
             }
+        }
+        if reader.ended.is_some() && !reader.greeted {
+            directory.failed(node);
         }
     }
     while reader.greeted && core.is_current(node, no) {

@@ -10,12 +10,15 @@ use conclave_protocol::id::{Key, NodeId};
 use conclave_protocol::keeper::KeeperClient;
 use conclave_protocol::keeper::client::{ClientEvent, ClientInput, Command};
 use conclave_protocol::keeper::{Answer, Ask};
+use conclave_protocol::lease::LeaseHandle;
 use conclave_protocol::{Effects, Instant, Machine};
 use conclave_wire::keeper::encode_ask;
 use tokio::sync::Notify;
 
 use crate::clock;
+use crate::directory::Directory;
 use crate::driver::timer::Timer;
+use crate::fault::{Fault, catch};
 
 /// The most bytes that wait for a node that does not read.
 const OUT_MAX: usize = 32 << 20;
@@ -79,7 +82,10 @@ impl JobState {
                     *next = now + *every;
                 }
             }
-            ClientEvent::Done { .. } | ClientEvent::Read { .. } | ClientEvent::Refreshed { .. } => {
+            ClientEvent::Done { .. }
+            | ClientEvent::Read { .. }
+            | ClientEvent::Refreshed { .. }
+            | ClientEvent::Released { .. } => {
                 self.over = true;
             }
             ClientEvent::Failed { .. } => {
@@ -118,7 +124,8 @@ pub(super) struct Link {
 /// The machine with everything around it.
 #[derive(Debug)]
 pub(super) struct Core {
-    machine: KeeperClient,
+    /// None after a fault, and once the cluster has another configuration.
+    machine: Option<KeeperClient>,
     out: Effects<NodeId, Ask, (), ClientEvent>,
     pub(super) jobs: HashMap<Key, JobState>,
     last_key: u64,
@@ -136,6 +143,10 @@ pub(super) struct Core {
     pub(super) unauthenticated: bool,
     /// So many nodes must take us in.
     needed: usize,
+    fault: Arc<Fault>,
+    directory: Directory,
+    /// Whether the cluster has another configuration now.
+    pub(super) outdated: bool,
 }
 
 impl Core {
@@ -144,9 +155,11 @@ impl Core {
         nodes: usize,
         needed: usize,
         timer: Arc<Timer>,
+        fault: Arc<Fault>,
+        directory: Directory,
     ) -> Self {
         Self {
-            machine,
+            machine: Some(machine),
             out: Effects::new(),
             jobs: HashMap::new(),
             last_key: 0,
@@ -161,14 +174,63 @@ impl Core {
             counters: Counters::default(),
             unauthenticated: false,
             needed,
+            fault,
+            directory,
+            outdated: false,
         }
+    }
+
+    /// The cluster has another configuration: what is held or wanted under the old one is lost.
+    pub(super) fn leave(&mut self) {
+        self.outdated = true;
+        self.abandon();
+    }
+
+    /// Ends what waits if too few nodes are left, now that nobody knows better.
+    pub(super) fn judge(&mut self) {
+        if self.is_hopeless() && !self.directory.is_asking() {
+            for job in self.jobs.values_mut() {
+                job.over = true;
+            }
+            self.wake_all();
+        }
+    }
+
+    /// Does something with the machine. If that panics, everything ends.
+    pub(super) fn guard<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let done = catch(|| act(self));
+        done.map_err(|words| self.fail(&words)).ok()
+    }
+
+    /// There is a fault in this program: nothing that the machine knew counts any more. Nodes see
+    /// the connections close, and what they granted runs out.
+    pub(super) fn fail(&mut self, words: &str) {
+        self.fault.tell(words);
+        self.abandon();
+    }
+
+    /// Ends everything without a word to the nodes.
+    fn abandon(&mut self) {
+        self.machine = None;
+        self.out = Effects::new();
+        for job in self.jobs.values_mut() {
+            (job.over, job.end, job.keep) = (true, None, None);
+        }
+        for link in &mut self.links {
+            link.open = false;
+            link.out = Vec::new();
+        }
+        self.wake_all();
+        self.shut();
     }
 
     /// Begins something; its events are told under the key.
     pub(super) fn begin(&mut self, command: Command) -> Key {
         self.last_key += 1;
         let key = Key(self.last_key);
-        let runs = self.stage == Stage::Running && !self.is_hopeless();
+        // Whoever refuses us may not do so any more once it is known what the cluster is now.
+        let hopeless = self.is_hopeless() && !self.directory.is_asking();
+        let runs = self.stage == Stage::Running && !hopeless;
         let state = JobState {
             over: !runs,
             ..JobState::default()
@@ -214,7 +276,7 @@ impl Core {
         if self.stage == Stage::Draining && self.drained <= now {
             self.shut();
         }
-        if self.machine.next_wake().is_some_and(|wake| wake.at <= now) {
+        if self.next_wake().is_some_and(|at| at <= now) {
             self.raw_step(ClientInput::Wake);
         }
         let due: Vec<Key> = self
@@ -236,10 +298,21 @@ impl Core {
         }
     }
 
+    fn next_wake(&self) -> Option<Instant> {
+        Some(self.machine.as_ref()?.next_wake()?.at)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.machine.as_ref().is_none_or(KeeperClient::is_idle)
+    }
+
     fn raw_step(&mut self, input: ClientInput) {
+        let Some(machine) = &mut self.machine else {
+            return;
+        };
         let mut out = std::mem::take(&mut self.out);
         let now = clock::now();
-        self.machine.handle(now, input, &mut out);
+        machine.handle(now, input, &mut out);
         for envelope in out.send_now.drain(..).chain(out.send_durable.drain(..)) {
             self.send(envelope.to, &envelope.message);
         }
@@ -247,7 +320,7 @@ impl Core {
             self.tell(event, now.mono);
         }
         self.out = out;
-        if self.stage == Stage::Draining && self.machine.is_idle() {
+        if self.stage == Stage::Draining && self.is_idle() {
             self.shut();
         }
     }
@@ -269,6 +342,7 @@ impl Core {
             ClientEvent::Held { key, .. }
             | ClientEvent::Renewed { key, .. }
             | ClientEvent::NotRenewed { key }
+            | ClientEvent::Released { key }
             | ClientEvent::Done { key, .. }
             | ClientEvent::Read { key, .. }
             | ClientEvent::Changed { key, .. }
@@ -336,6 +410,12 @@ impl Core {
         (end > clock::now().mono).then_some(end)
     }
 
+    /// What renews and releases a lease elsewhere; none if it is not held.
+    pub(super) fn lease_handle(&self, key: Key) -> Option<LeaseHandle> {
+        self.held_until(key)?;
+        self.machine.as_ref()?.lease_handle(key)
+    }
+
     /// From now on a lease is renewed, so often.
     pub(super) fn keep(&mut self, key: Key, every: Duration) {
         let next = clock::now().mono + every;
@@ -375,10 +455,8 @@ impl Core {
         if was_open {
             self.step(ClientInput::Closed(node));
         }
-        if lasting && self.is_hopeless() {
-            for job in self.jobs.values_mut() {
-                job.over = true;
-            }
+        if lasting {
+            self.judge();
         }
         self.wake_all();
     }
@@ -427,7 +505,7 @@ impl Core {
 
     /// Sets the timer to whatever is due first.
     pub(super) fn arm(&mut self) {
-        let machine = self.machine.next_wake().map(|wake| wake.at);
+        let machine = self.next_wake();
         let keeps = self.jobs.values().filter_map(|job| Some(job.keep?.1));
         let next = machine.into_iter().chain(keeps).min();
         let next = next.unwrap_or(Instant::FAR).min(self.drained);
@@ -459,7 +537,7 @@ impl Core {
             job.over = true;
         }
         self.wake_all();
-        if self.machine.is_idle() || self.reachable() == 0 {
+        if self.is_idle() || self.reachable() == 0 {
             self.shut();
         }
         self.ring();

@@ -66,6 +66,12 @@ pub enum Trouble {
     /// The client was closed, or its runtime ended.
     #[error("the client is closed; connect again")]
     Closed,
+    /// What was held or wanted ended with the configuration of the cluster.
+    #[error("the cluster has another configuration; ask again")]
+    Reconfigured,
+    /// The client closed itself: what it held is lost.
+    #[error("a fault in the client closed it: {0}; connect again, and please report it")]
+    Fault(String),
 }
 
 impl Trouble {
@@ -80,6 +86,8 @@ impl Trouble {
             Self::Cluster(_) => "cluster",
             Self::Busy => "busy",
             Self::Closed => "closed",
+            Self::Reconfigured => "reconfigured",
+            Self::Fault(_) => "fault",
         }
     }
 }
@@ -100,6 +108,9 @@ pub enum LeaseError {
     /// Too few nodes renewed it; it ends when it was to end.
     #[error("too few nodes renewed the lease; it ends when it was to end")]
     NotRenewed,
+    /// Too few nodes said that they have forgotten it.
+    #[error("too few nodes confirmed the release; ask again, or the lease ends by itself")]
+    NotReleased,
     /// Leases cannot be had.
     #[error(transparent)]
     Trouble(#[from] Trouble),
@@ -113,6 +124,7 @@ impl LeaseError {
             Self::Refused(why) => lease_name(*why),
             Self::Ended => "ended",
             Self::NotRenewed => "not_renewed",
+            Self::NotReleased => "not_released",
             Self::Trouble(trouble) => trouble.name(),
         }
     }
@@ -221,6 +233,12 @@ fn object_words(why: ObjectRefusal) -> &'static str {
 
 /// Why too few nodes take this client in, as far as the driver knows; none if enough do.
 pub(super) fn trouble(keeper: &Keeper, needed: usize) -> Option<Trouble> {
+    if let Some(words) = keeper.fault() {
+        return Some(Trouble::Fault(words.to_string()));
+    }
+    if keeper.is_outdated() {
+        return Some(Trouble::Reconfigured);
+    }
     if keeper.is_unauthenticated() && keeper.is_hopeless() {
         return Some(Trouble::NotAuthenticated);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use conclave_protocol::Instant;
 use conclave_protocol::id::Name;
 use conclave_protocol::keeper::client::{ClientEvent, Command, Failure};
-use conclave_protocol::lease::Terms;
+use conclave_protocol::lease::{HandleAction, LeaseHandle, Terms};
 
 use super::error::{LeaseError, Trouble, trouble};
 use super::{Job, Keeper, Source};
@@ -92,6 +92,53 @@ impl LeaseRequest {
     }
 }
 
+/// Extends a lease by its handle.
+pub(super) async fn renew(
+    keeper: &Keeper,
+    handle: LeaseHandle,
+    patience: Duration,
+) -> Result<Instant, LeaseError> {
+    let action = HandleAction::Renew;
+    match by_handle(keeper, handle, action, patience).await? {
+        ClientEvent::Renewed { end, .. } => Ok(end),
+        _ => Err(ended(keeper)),
+    }
+}
+
+/// Gives a lease back by its handle.
+pub(super) async fn release(
+    keeper: &Keeper,
+    handle: LeaseHandle,
+    patience: Duration,
+) -> Result<(), LeaseError> {
+    let action = HandleAction::Release;
+    by_handle(keeper, handle, action, patience).await.map(drop)
+}
+
+/// Does something with a handle, and says what came of it.
+async fn by_handle(
+    keeper: &Keeper,
+    handle: LeaseHandle,
+    action: HandleAction,
+    patience: Duration,
+) -> Result<ClientEvent, LeaseError> {
+    let command = Command::Handle {
+        handle,
+        action,
+        patience,
+    };
+    let mut job = keeper.begin_ready(command).await;
+    match job.next().await {
+        Some(ClientEvent::Failed { why, .. }) => Err(match (failed(keeper, why), action) {
+            (LeaseError::TimedOut, HandleAction::Renew) => LeaseError::NotRenewed,
+            (LeaseError::TimedOut, HandleAction::Release) => LeaseError::NotReleased,
+            (error, _) => error,
+        }),
+        Some(event) => Ok(event),
+        None => Err(ended(keeper)),
+    }
+}
+
 fn failed(keeper: &Keeper, why: Failure) -> LeaseError {
     let needed = keeper.lease_config().faults.free();
     match why {
@@ -132,6 +179,17 @@ impl LeaseGuard {
     /// Which lease.
     pub fn name(&self) -> &Name {
         &self.name
+    }
+
+    /// What renews and releases it by [`Keeper::renew_lease`] and [`Keeper::release_lease`], also
+    /// in another process; none once it has ended. It holds the secrets of the lease.
+    pub fn handle(&self) -> Option<LeaseHandle> {
+        self.job.lease_handle()
+    }
+
+    /// Leaves the lease to whoever has its handle: nothing is given back.
+    pub fn hand_over(self) {
+        self.job.hand_over();
     }
 
     /// How many attempts it took.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::id::NodeId;
+use conclave_wire::codec::{First, first_frame};
 use conclave_wire::greeting::{Rejection, Service, decode_reply};
 use conclave_wire::keeper::decode_answer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -11,7 +12,8 @@ use tokio::sync::Notify;
 
 use super::Shared;
 use super::core::Stage;
-use crate::dial::{Hello, dial};
+use crate::dial::{Hello, dial, is_stranger};
+use crate::directory::Directory;
 use crate::secure::{Security, Side, explain, is_lasting};
 
 /// How much is read at a time.
@@ -29,7 +31,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// What a connection is made with.
 pub(super) struct Dialler {
     pub(super) node: NodeId,
-    pub(super) peer: Arc<str>,
+    pub(super) directory: Directory,
     pub(super) security: Security,
     pub(super) hello: Arc<Hello>,
 }
@@ -58,10 +60,14 @@ pub(super) async fn run(dialler: Dialler, shared: Arc<Shared>) {
         let (why, lasting) = match opened {
             Ok((stream, rest)) => {
                 pause = PAUSE_MIN;
+                dialler.directory.reached(node);
                 shared.with(|core| core.opened(node));
                 talk(stream, rest, node, &bell, &shared).await
             }
-            Err(why) => why,
+            Err(why) => {
+                dialler.directory.failed(node);
+                why
+            }
         };
         shared.with(|core| core.closed(node, why, lasting));
         let span = if lasting { PAUSE_MISFIT } else { pause };
@@ -92,7 +98,7 @@ fn chance() -> f64 {
 
 /// Connects and greets; what came after the reply is not lost.
 async fn open(dialler: &Dialler, shared: &Shared) -> Result<(crate::secure::Stream, Vec<u8>), Why> {
-    let (node, peer) = (dialler.node, &dialler.peer);
+    let (node, peer) = (dialler.node, &dialler.directory.peer(dialler.node));
     let failed = |error: std::io::Error| {
         let why = format!("cannot connect to {peer}: {}", explain(&error, Side::Node));
         (why, is_lasting(&error))
@@ -111,6 +117,9 @@ async fn open(dialler: &Dialler, shared: &Shared) -> Result<(crate::secure::Stre
         {
             let stranger = matches!(reply.refusal, Some(Rejection::Credential));
             shared.with(|core| core.unauthenticated = stranger);
+            if is_stranger(node, &reply) {
+                dialler.directory.refused(node);
+            }
             dialler.hello.judge(node, &reply)?;
             bytes.drain(..length);
             return Ok((stream, bytes));
@@ -146,12 +155,14 @@ async fn read(
         let mut answers = Vec::new();
         let mut taken = 0;
         loop {
-            match decode_answer(&bytes[taken..]) {
-                Ok(Some((answer, length))) => {
+            match first_frame(&bytes[taken..], decode_answer) {
+                Ok(First::Message(answer, length)) => {
                     taken += length;
                     answers.push(answer);
                 }
-                Ok(None) => break,
+                // A newer node may send what this build does not know.
+                Ok(First::Unknown(length)) => taken += length,
+                Ok(First::Partial) => break,
                 Err(error) => return error.to_string(),
             }
         }

@@ -12,7 +12,7 @@ mod link;
 pub(crate) mod object;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,24 +21,29 @@ use conclave_protocol::fault::Lie;
 use conclave_protocol::id::{ClientId, Key, Name, NodeId};
 use conclave_protocol::keeper::KeeperClient;
 use conclave_protocol::keeper::client::{ClientEvent, ClientInput, Command};
-use conclave_protocol::lease::LeaseConfig;
+use conclave_protocol::lease::{LeaseConfig, LeaseHandle};
 use conclave_protocol::object::ObjectConfig;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 pub use self::core::Counters;
 use self::core::{Core, Stage};
-use self::error::Trouble;
+use self::error::{LeaseError, Trouble};
 use self::lease::LeaseRequest;
 use self::object::{Handle, Object};
 use crate::client::Client;
 use crate::dial::Hello;
+use crate::directory::{Directory, Sources};
 use crate::driver::timer::Timer;
+use crate::fault::Fault;
 use crate::secure::Security;
 
 /// How long connections may take before something is begun without them.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// The key of no job.
+const NOTHING: Key = Key(0);
 
 /// A running machine for leases and objects. Clones share it; it ends when the last clone and the
 /// last job are gone, and gives back what it still held.
@@ -51,6 +56,17 @@ impl Keeper {
     /// Starts a client of this cluster on the current tokio runtime, which must have its I/O and
     /// time enabled. No connection is opened before it is needed.
     pub fn spawn(cluster: &Cluster, security: &Security) -> Result<Self, ClusterError> {
+        let directory = Directory::new(cluster, Sources::default(), security);
+        Self::spawn_in(&directory, security)
+    }
+
+    /// The same, of the cluster that is known there. It ends when that has another configuration.
+    pub(crate) fn spawn_in(
+        directory: &Directory,
+        security: &Security,
+    ) -> Result<Self, ClusterError> {
+        let known = directory.follow();
+        let cluster = &*directory.cluster();
         cluster.check()?;
         let lease = Arc::new(cluster.lease_config()?);
         let objects = cluster.object_config()?.map(Arc::new);
@@ -58,9 +74,18 @@ impl Keeper {
         let machine = KeeperClient::new(lease.clone(), objects.clone(), id(), seed());
         let timer = Arc::new(Timer::new());
         let needed = lease.faults.free();
+        let fault = Arc::new(Fault::default());
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(machine, nodes, needed, timer.clone())),
+            core: Mutex::new(Core::new(
+                machine,
+                nodes,
+                needed,
+                timer.clone(),
+                fault.clone(),
+                directory.clone(),
+            )),
             timer,
+            fault,
             links: AtomicUsize::new(nodes),
             ended: Notify::new(),
             lease,
@@ -73,7 +98,7 @@ impl Keeper {
             let hello = Hello::new(process, digest, cluster.facts(), security.bearer_for(id));
             let dialler = link::Dialler {
                 node: id,
-                peer: Arc::from(node.peer.as_str()),
+                directory: directory.clone(),
                 security: security.clone(),
                 hello: Arc::new(hello),
             };
@@ -85,6 +110,7 @@ impl Keeper {
             });
         }
         tokio::spawn(tick(shared.clone()));
+        tokio::spawn(follow(Arc::downgrade(&shared), known, digest));
         Ok(Self {
             owned: Arc::new(Owned { shared }),
         })
@@ -93,6 +119,25 @@ impl Keeper {
     /// Asks for a lease; see [`Client::lease`](crate::Client::lease).
     pub fn lease(&self, name: impl AsRef<[u8]>) -> LeaseRequest {
         LeaseRequest::new(Source::Keeper(self.clone()), Name::new(name))
+    }
+
+    /// Extends a lease by its handle, whoever took it, and says until when it is held then: by
+    /// its span from when the nodes were asked.
+    pub async fn renew_lease(
+        &self,
+        handle: LeaseHandle,
+        patience: Duration,
+    ) -> Result<Instant, LeaseError> {
+        lease::renew(self, handle, patience).await
+    }
+
+    /// Gives a lease back by its handle, whoever took it. Doing it twice, or late, does no harm.
+    pub async fn release_lease(
+        &self,
+        handle: LeaseHandle,
+        patience: Duration,
+    ) -> Result<(), LeaseError> {
+        lease::release(self, handle, patience).await
     }
 
     /// A handle of an object; see [`Client::object`](crate::Client::object).
@@ -113,7 +158,8 @@ impl Keeper {
 
     /// Begins something. Nothing blocks; the machine is told at once.
     pub fn begin(&self, command: Command) -> Job {
-        let key = self.owned.shared.with(|core| core.begin(command));
+        let key = self.owned.shared.try_with(|core| core.begin(command));
+        let key = key.unwrap_or(NOTHING);
         Job {
             key,
             owned: self.owned.clone(),
@@ -124,18 +170,20 @@ impl Keeper {
     /// passed: an attempt that is made only once must not fail for want of connections.
     pub async fn begin_ready(&self, command: Command) -> Job {
         let shared = &self.owned.shared;
-        let key = shared.with(Core::begin_idle);
+        let key = shared.try_with(Core::begin_idle).unwrap_or(NOTHING);
         let idle = Job {
             key,
             owned: self.owned.clone(),
         };
         let settled = std::future::poll_fn(|cx| {
-            shared.with(|core| {
-                if core.is_settled() || core.stage != Stage::Running {
-                    return Poll::Ready(());
-                }
-                core.poll(key, cx).map(drop)
-            })
+            shared
+                .try_with(|core| {
+                    if core.is_settled() || core.stage != Stage::Running {
+                        return Poll::Ready(());
+                    }
+                    core.poll(key, cx).map(drop)
+                })
+                .unwrap_or(Poll::Ready(()))
         });
         let _ = tokio::time::timeout(SETTLE, settled).await;
         let job = self.begin(command);
@@ -158,9 +206,36 @@ impl Keeper {
         self.owned.shared.with(|core| core.unauthenticated)
     }
 
+    /// Whether it ended because the cluster has another configuration.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.owned.shared.with(|core| core.outdated)
+    }
+
     /// Whether so many nodes refuse this client for good that too few are left.
     pub fn is_hopeless(&self) -> bool {
         self.owned.shared.with(|core| core.is_hopeless())
+    }
+
+    /// What a panic of the machine said, if one closed this client.
+    pub fn fault(&self) -> Option<Arc<str>> {
+        self.owned.shared.fault.told()
+    }
+
+    /// Waits until a panic of the machine closes this client, and tells what it said; none if the
+    /// client ends without.
+    pub fn failed(&self) -> impl Future<Output = Option<Arc<str>>> + Send + use<> {
+        self.owned.shared.fault.wait()
+    }
+
+    /// Panics as a fault in the machine would.
+    #[cfg(test)]
+    pub(crate) fn provoke(&self) {
+        self.owned.shared.with(|_| -> () { panic!("provoked") });
+    }
+
+    #[cfg(test)]
+    pub(crate) fn jobs(&self) -> usize {
+        self.owned.shared.with(|core| core.jobs.len())
     }
 
     /// How often each node was seen to differ from what enough others say, and how.
@@ -224,7 +299,11 @@ impl Job {
     /// nothing.
     pub async fn next(&mut self) -> Option<ClientEvent> {
         let (shared, key) = (&self.owned.shared, self.key);
-        std::future::poll_fn(|cx| shared.with(|core| core.poll(key, cx))).await
+        std::future::poll_fn(|cx| {
+            let told = shared.try_with(|core| core.poll(key, cx));
+            told.unwrap_or(Poll::Ready(None))
+        })
+        .await
     }
 
     /// Extends its lease.
@@ -237,6 +316,21 @@ impl Job {
     /// Extends its lease again and again, so often.
     pub fn keep(&self, every: Duration) {
         self.owned.shared.with(|core| core.keep(self.key, every));
+    }
+
+    /// What renews and releases its lease elsewhere; none if it is not held.
+    pub fn lease_handle(&self) -> Option<LeaseHandle> {
+        self.owned.shared.with(|core| {
+            core.wake_due();
+            core.lease_handle(self.key)
+        })
+    }
+
+    /// Ends without giving its lease back, which is left to whoever has the handle.
+    pub fn hand_over(self) {
+        self.owned
+            .shared
+            .with(|core| core.step(ClientInput::HandOver(self.key)));
     }
 
     /// Until when its lease is held; none if it is not.
@@ -276,6 +370,7 @@ impl Drop for Owned {
 struct Shared {
     core: Mutex<Core>,
     timer: Arc<Timer>,
+    fault: Arc<Fault>,
     /// How many connections are still looked after.
     links: AtomicUsize,
     ended: Notify,
@@ -284,11 +379,18 @@ struct Shared {
 }
 
 impl Shared {
-    /// Does something with the core, then wakes whoever has something to do.
-    fn with<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+    /// Does something with the core, then wakes whoever has something to do. If it panics, the
+    /// client is closed, everyone is told, and nothing comes of it.
+    fn with<T: Default>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+        self.try_with(act).unwrap_or_default()
+    }
+
+    /// The same; none if it panics.
+    fn try_with<T>(&self, act: impl FnOnce(&mut Core) -> T) -> Option<T> {
+        // Panics are caught while it is taken: it is never poisoned.
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = act(&mut core);
-        core.arm();
+        let done = core.guard(act);
+        core.guard(Core::arm);
         let wakes = std::mem::take(&mut core.wakes);
         let task = std::mem::take(&mut core.wake_task)
             .then(|| core.task.clone())
@@ -307,6 +409,9 @@ struct Leaves(Arc<Shared>);
 
 impl Drop for Leaves {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.with(|core| core.fail("a task of it panicked"));
+        }
         if self.0.links.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.with(|core| {
                 core.close();
@@ -317,6 +422,20 @@ impl Drop for Leaves {
     }
 }
 
+/// Takes up what is new about the cluster.
+async fn follow(shared: Weak<Shared>, mut known: watch::Receiver<Arc<Cluster>>, digest: [u8; 16]) {
+    while known.changed().await.is_ok() {
+        let other = known.borrow_and_update().digest() != digest;
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        if other {
+            return shared.with(Core::leave);
+        }
+        shared.with(Core::judge);
+    }
+}
+
 /// Keeps the time.
 async fn tick(shared: Arc<Shared>) {
     std::future::poll_fn(|cx| {
@@ -324,7 +443,7 @@ async fn tick(shared: Arc<Shared>) {
         while shared.timer.poll_rung(cx).is_ready() {
             rung = true;
         }
-        shared.with(|core| {
+        let turn = shared.try_with(|core| {
             core.task = Some(cx.waker().clone());
             if rung {
                 core.rung();
@@ -334,7 +453,8 @@ async fn tick(shared: Arc<Shared>) {
             } else {
                 Poll::Pending
             }
-        })
+        });
+        turn.unwrap_or(Poll::Ready(()))
     })
     .await;
 }

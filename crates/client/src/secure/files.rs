@@ -25,6 +25,9 @@ const FILE_MAX: u64 = 1 << 20;
 /// Why files make no TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SecurityError {
+    /// A token would be handed to whoever listens.
+    #[error("a bearer token is shown over TLS alone: give --ca (CONCLAVE_CA)")]
+    PlainBearer,
     /// A file cannot be read.
     #[error("cannot read '{}': {problem}", .path.display())]
     Read {

@@ -65,7 +65,7 @@ impl Security {
         })
     }
 
-    /// The same, and shows this secret to whoever asks for one.
+    /// The same, and shows this secret, over TLS alone.
     #[must_use]
     pub fn with_bearer(mut self, bearer: Secret) -> Self {
         self.bearer = Some(bearer);
@@ -95,6 +95,15 @@ impl Security {
         shown.sort_unstable();
         shown.dedup();
         shown.len() < all
+    }
+
+    /// Makes sure that no secret is handed to whoever listens: it is shown over TLS alone.
+    pub fn check_bearers(&self) -> Result<(), SecurityError> {
+        let shows = self.bearer.is_some() || !self.bearers.is_empty();
+        if shows && self.tls.is_none() {
+            return Err(SecurityError::PlainBearer);
+        }
+        Ok(())
     }
 
     /// How it speaks TLS; none if it speaks plainly.

@@ -46,6 +46,7 @@ pub async fn open(url: &Uri, security: &Security) -> io::Result<Stream> {
         }
         _ => return Err(wrong("not a URL that begins with http:// or https://")),
     };
+    security.check_bearers().map_err(io::Error::other)?;
     let stream = TcpStream::connect((host, url.port_u16().unwrap_or(port))).await?;
     stream.set_nodelay(true)?;
     let Some(tls) = tls else {

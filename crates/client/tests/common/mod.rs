@@ -22,7 +22,8 @@ use conclave_protocol::{Effects, Instant, Machine};
 use conclave_wire::cluster::{Facts, LimitsText, Node, RestartText, Times};
 use conclave_wire::codec::{Decoder, Encoder};
 use conclave_wire::faults::FaultsText;
-use conclave_wire::greeting::{Rejection, Reply, VERSION, decode_greeting, encode_reply};
+use conclave_wire::greeting::{Rejection, Reply, decode_greeting, encode_reply};
+use conclave_wire::version::SPOKEN;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
@@ -245,10 +246,11 @@ async fn serve(id: NodeId, stream: TcpStream, inner: Arc<Mutex<Inner>>, timer: A
                 bytes.drain(..length);
                 let manners = inner.manners.clone();
                 let reply = Reply {
-                    version: VERSION,
+                    version: SPOKEN.newest(),
                     node: manners.claims.map_or(id, NodeId),
                     process: 1,
                     refusal: manners.rejection.clone(),
+                    standing: None,
                 };
                 let mut answer = Vec::new();
                 encode_reply(&reply, &mut answer);

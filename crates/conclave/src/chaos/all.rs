@@ -14,6 +14,7 @@ use crate::cli::Failure;
 use crate::output;
 use crate::service::shape::Shape;
 use crate::service::up::Restart;
+use crate::sim::Seeds;
 
 #[derive(Debug, Args)]
 pub(crate) struct All {
@@ -26,7 +27,7 @@ pub(crate) struct All {
     seed: u64,
     /// The faults to draw from
     #[arg(long, value_name = "FAULT,..", value_delimiter = ',', value_enum)]
-    #[arg(default_value = "kill,stop,pause,kill-client,cut,half,reset,rolling,power")]
+    #[arg(default_value = "kill,stop,pause,kill-client,cut,half,reset,rolling,power,minority")]
     faults: Vec<Fault>,
     /// The TTL of the clients' locks
     #[arg(long, value_name = "SPAN", default_value = "2s")]
@@ -121,12 +122,13 @@ impl All {
                 names: 4,
                 ttl: self.ttl,
                 seconds: self.seconds,
-                seed: self.seed,
+                seed: Seeds::one(self.seed),
                 faults: self.faults.clone(),
                 keep: self.keep.as_ref().map(|keep| keep.join(place.to_string())),
+                hosts: false,
                 json: self.json,
             };
-            let report = runtime.block_on(run.play())?;
+            let report = runtime.block_on(run.play(self.seed))?;
             if !report.holds() && !self.json {
                 report.show()?;
             }

@@ -15,7 +15,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use crate::cli::Failure;
-use crate::service::{Target, TlsFlags, http};
+use crate::service::thin::Thin;
+use crate::service::{Target, TlsFlags};
 
 /// How the client reaches the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,6 +78,7 @@ struct Player {
     fence: BufReader<TcpStream>,
     key: u64,
     target: Target,
+    nodes: Thin,
 }
 
 /// What the client wants next.
@@ -111,6 +113,7 @@ impl Player {
             security: options.tls.security()?,
         };
         Ok(Self {
+            nodes: Thin::new(target.clone(), options.client as usize),
             target,
             rng: Prng::new(options.seed),
             fence: BufReader::new(fence),
@@ -281,12 +284,16 @@ impl Player {
                 None => json!("exclusive"),
             };
             let wait_ms = if self.options.probe { 500 } else { 5000 };
+            // With an id a request that is asked again, elsewhere, is not in its own way.
+            let (client, life, key) = (self.options.client, self.options.life, self.key);
             let body = json!({
                 "mode": mode, "ttl_ms": self.options.ttl_ms, "wait_ms": wait_ms,
+                "id": format!("{client}/{life}/{key}"),
             });
             let path = format!("/v1/locks/{}/acquire", wish.name);
             let sent = clock::now().mono;
-            let answer = match self.post(&path, &body).await {
+            let wait = Duration::from_millis(wait_ms);
+            let answer = match self.nodes.post(&path, &body, wait).await {
                 Some((200, answer)) => answer,
                 other => {
                     let why = json!({"why": format!("{other:?}")});
@@ -323,16 +330,25 @@ impl Player {
                 &wish.name,
                 &json!({}),
             )?;
-            let _ = self
-                .post("/v1/locks/release", &json!({"handle": hold.handle}))
-                .await;
+            let handle = json!({"handle": hold.handle});
+            let released = self
+                .nodes
+                .post("/v1/locks/release", &handle, Duration::ZERO);
+            let _ = released.await;
+            // Another time another one.
+            if self.rng.below(8) == 0 {
+                self.nodes.turn();
+            }
         }
     }
 
     async fn renew(&mut self, wish: &Wish, hold: &mut ThinHold) -> Result<(), Failure> {
         let sent = clock::now().mono;
         let body = json!({"handle": hold.handle});
-        match self.post("/v1/locks/keepalive", &body).await {
+        let renewed = self
+            .nodes
+            .post("/v1/locks/keepalive", &body, Duration::ZERO);
+        match renewed.await {
             Some((200, answer)) => {
                 if hold.left().is_zero() {
                     // Its time was over before the answer came: what it says does not count.
@@ -348,29 +364,6 @@ impl Player {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Asks one endpoint after the other, starting anywhere, until one answers.
-    async fn post(&mut self, path: &str, body: &Value) -> Option<(u16, Value)> {
-        let count = self.options.endpoints.len();
-        let first = self.rng.below(count);
-        for turn in 0..count.min(2) {
-            let endpoint = &self.options.endpoints[(first + turn) % count];
-            let url = format!("{endpoint}{path}");
-            // A gateway that stands still is given up: a probe does that soon.
-            let waits = path.ends_with("acquire") && !self.options.probe;
-            let patience = Duration::from_secs(if waits { 8 } else { 1 });
-            match http::post(&url, &self.target.security, body, patience).await {
-                Ok(answer) if answer.status != 503 => {
-                    return Some((answer.status, answer.json().unwrap_or_default()));
-                }
-                // A request that may have been carried out is not repeated elsewhere: its answer
-                // is lost, and so is the lock it may have brought.
-                Err(_) if path.ends_with("acquire") => return None,
-                _ => {}
-            }
-        }
-        None
     }
 }
 

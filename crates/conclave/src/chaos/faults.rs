@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use conclave_quorum::Prng;
+use conclave_protocol::lock::Mode;
+use conclave_quorum::{NodeSet, Prng};
 use rustix::process::Signal;
 
 use super::Stage;
@@ -33,6 +34,16 @@ pub(crate) enum Fault {
     Rolling,
     /// All nodes are killed at once
     Power,
+    /// A minority of the nodes is killed at once, then restarted
+    Minority,
+    /// The cable of a node's host is pulled; needs --hosts
+    Link,
+    /// Nothing that a node sends arrives, though it hears everybody; needs --hosts
+    OneWay,
+    /// A node is killed and comes back with its address on another host; needs --hosts
+    Relocate,
+    /// What `conclave demo` does: kills, a freeze and a graceful stop, one after the other
+    Demo,
 }
 
 impl Fault {
@@ -48,7 +59,22 @@ impl Fault {
             Self::Reset => "a node's connections are reset",
             Self::Rolling => "a rolling restart",
             Self::Power => "all nodes lose power",
+            Self::Minority => "a minority of the nodes is killed",
+            Self::Link => "the cable of a node is pulled",
+            Self::OneWay => "nothing that a node sends arrives",
+            Self::Relocate => "a node moves to another host",
+            Self::Demo => "what the demo does",
         }
+    }
+
+    /// Whether only hosts of their own can have it.
+    pub(super) fn needs_hosts(self) -> bool {
+        matches!(self, Self::Link | Self::OneWay | Self::Relocate)
+    }
+
+    /// Whether only a proxy can make it.
+    pub(super) fn needs_proxy(self) -> bool {
+        matches!(self, Self::Cut | Self::Half | Self::Reset)
     }
 }
 
@@ -68,20 +94,10 @@ impl Stage {
             Some(root) if fault == Fault::KillRoot => root[rng.below(root.len())],
             _ => rng.below(nodes) as u32 + 1,
         };
-        let proxy = &self.proxies[node as usize - 1];
         let some = Duration::from_millis(200 + rng.below(2500) as u64);
         match fault {
-            Fault::Kill | Fault::KillRoot => {
-                self.local.kill(node);
-                tokio::time::sleep(some).await;
-                self.local.spawn(node)?;
-                self.local.ready(node).await?;
-            }
-            Fault::Stop => {
-                self.local.signal(node, Signal::STOP);
-                tokio::time::sleep(some).await;
-                self.local.signal(node, Signal::CONT);
-            }
+            Fault::Kill | Fault::KillRoot => self.kill_and_start(&[node], some).await?,
+            Fault::Stop => self.freeze(node, some).await,
             Fault::Pause if !self.players.is_empty() => {
                 let player = rng.below(self.players.len());
                 self.signal_player(player, Signal::STOP);
@@ -97,30 +113,133 @@ impl Stage {
             }
             Fault::Pause | Fault::KillClient => {}
             Fault::Cut | Fault::Half => {
-                proxy.set(if fault == Fault::Cut {
-                    Line::Cut
-                } else {
-                    Line::Half
-                });
+                let half = fault == Fault::Half;
+                let Some(proxy) = self.proxies.get(node as usize - 1) else {
+                    return Ok(());
+                };
+                proxy.set(if half { Line::Half } else { Line::Cut });
                 tokio::time::sleep(some).await;
-                self.proxies[node as usize - 1].set(Line::Open);
+                proxy.set(Line::Open);
             }
-            Fault::Reset => proxy.reset(),
+            Fault::Reset => {
+                if let Some(proxy) = self.proxies.get(node as usize - 1) {
+                    proxy.reset();
+                }
+            }
+            Fault::Minority => {
+                let those = self.spared(node, nodes / 2)?;
+                self.kill_and_start(&those, some).await?;
+            }
+            Fault::Link | Fault::OneWay | Fault::Relocate => {
+                self.disturb_host(fault, node, some).await?;
+            }
+            Fault::Demo => self.demo().await?,
             Fault::Rolling => {
                 for node in 1..=nodes as u32 {
                     self.local.restart(node, false).await?;
                 }
             }
             Fault::Power => {
-                for node in 1..=nodes as u32 {
-                    self.local.kill(node);
-                }
-                for node in 1..=nodes as u32 {
-                    self.local.spawn(node)?;
-                }
-                for node in 1..=nodes as u32 {
-                    self.local.ready(node).await?;
-                }
+                let all: Vec<u32> = (1..=nodes as u32).collect();
+                self.kill_and_start(&all, Duration::ZERO).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// So many nodes at most, from this one on, without which there is a quorum.
+    fn spared(&self, first: u32, most: usize) -> Result<Vec<u32>, Failure> {
+        let config = self.local.cluster().shared_config();
+        let config = config.map_err(Failure::input)?;
+        let family = config.quorums.family(&Mode::Exclusive);
+        let nodes = self.local.len();
+        let mut left = NodeSet::full(nodes);
+        let mut spared = Vec::new();
+        for node in (0..nodes).map(|more| (first as usize - 1 + more) % nodes) {
+            left.remove(node);
+            if spared.len() < most && family.contains_quorum(&left) {
+                spared.push(node as u32 + 1);
+            } else {
+                left.insert(node);
+            }
+        }
+        Ok(spared)
+    }
+
+    /// Kills nodes at once, and starts them again after a while.
+    async fn kill_and_start(&mut self, nodes: &[u32], after: Duration) -> Result<(), Failure> {
+        for node in nodes {
+            self.local.kill(*node);
+        }
+        tokio::time::sleep(after).await;
+        for node in nodes {
+            self.local.spawn(*node)?;
+        }
+        for node in nodes {
+            self.local.ready(*node).await?;
+        }
+        Ok(())
+    }
+
+    async fn freeze(&self, node: u32, span: Duration) {
+        self.local.signal(node, Signal::STOP);
+        tokio::time::sleep(span).await;
+        self.local.signal(node, Signal::CONT);
+    }
+
+    /// The schedule of `conclave demo`, in which two nodes are down at most.
+    async fn demo(&mut self) -> Result<(), Failure> {
+        let down = Duration::from_millis(1400);
+        let rest = Duration::from_millis(2800);
+        let second = 2.min(self.local.len() as u32);
+        for (first, most) in [(second, 1), (1, 2)] {
+            let those = self.spared(first, most)?;
+            self.kill_and_start(&those, down).await?;
+            tokio::time::sleep(rest).await;
+        }
+        let frozen = self.spared(second, 1)?;
+        for node in frozen {
+            self.freeze(node, Duration::from_millis(1100)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        for node in self.spared(1, 1)? {
+            self.local.stop(node).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.local.spawn(node)?;
+            self.local.ready(node).await?;
+        }
+        Ok(())
+    }
+
+    /// What only a host of its own can have.
+    async fn disturb_host(
+        &mut self,
+        fault: Fault,
+        node: u32,
+        span: Duration,
+    ) -> Result<(), Failure> {
+        let Some(hosts) = &mut self.hosts else {
+            return Ok(());
+        };
+        let place = node as usize - 1;
+        match fault {
+            Fault::Link => {
+                hosts.link(place, false)?;
+                tokio::time::sleep(span).await;
+                hosts.link(place, true)?;
+            }
+            Fault::OneWay => {
+                hosts.mute(place, true)?;
+                tokio::time::sleep(span).await;
+                hosts.mute(place, false)?;
+            }
+            _ => {
+                self.local.kill(node);
+                hosts.relocate(place)?;
+                tokio::time::sleep(span).await;
+                self.local.start_by(node, hosts.prefix(place));
+                self.local.spawn(node)?;
+                self.local.ready(node).await?;
             }
         }
         Ok(())

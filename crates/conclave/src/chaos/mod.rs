@@ -4,8 +4,10 @@
 
 mod all;
 mod client;
+mod commands;
 mod faults;
 mod fence;
+mod hosts;
 mod objects;
 mod proxy;
 mod report;
@@ -15,9 +17,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use conclave_client::clock;
 use conclave_node::keeper::liar::Mode;
+use conclave_protocol::id::Name;
+use conclave_protocol::lock::Protocol;
 use conclave_quorum::Prng;
 use conclave_wire::Span;
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,10 +31,14 @@ use crate::cli::Failure;
 use crate::service::local::{Local, LocalOptions};
 use crate::service::serve::Serve;
 use crate::service::shape::Shape;
+use crate::service::up::Restart;
+use crate::sim::Seeds;
 
 use all::All;
 pub(crate) use client::ChaosClient;
+use commands::Commands;
 use faults::Fault;
+use hosts::Hosts;
 use proxy::Proxy;
 
 /// Break a real cluster on purpose
@@ -41,6 +49,8 @@ pub(crate) enum Command {
   conclave chaos run
   conclave chaos run --seconds 600 --seed 7 --faults kill,cut,pause
   conclave chaos run --quorum 'billiard' --nodes 12 --json
+  conclave chaos run --hosts --faults link,one-way,relocate,kill,stop,rolling
+  conclave chaos run --seed 1..20 --seconds 30 --restart durable
   conclave chaos run --quorum 'multilevel(tree, levels=1)' --nodes 9 --faults kill,kill-root,cut")]
     Run(Box<Run>),
     /// The same over several quorum systems and both protocols, one after the other
@@ -104,13 +114,15 @@ pub(crate) struct Run {
     #[arg(long, value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Which faults, and in which order when, come from this
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// The faults to draw from
+    /// Which faults, and in which order when, come from this; a range A..B is a run for each
+    #[arg(long, value_name = "SEED", default_value = "1")]
+    seed: Seeds,
+    /// The faults to draw from; all that fit without it
     #[arg(long, value_name = "FAULT,..", value_delimiter = ',', value_enum)]
-    #[arg(default_value = "kill,stop,pause,kill-client,cut,half,reset,rolling,power")]
     faults: Vec<Fault>,
+    /// A host of its own for every node, in a network namespace
+    #[arg(long)]
+    hosts: bool,
     /// Keep the histories and logs in this folder
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -121,29 +133,95 @@ pub(crate) struct Run {
 
 impl Run {
     fn run(&self) -> Result<(), Failure> {
-        runtime()?.block_on(self.play())?.print(self.json)
+        self.check()?;
+        if self.hosts && !hosts::enter()? {
+            return Ok(());
+        }
+        let seeds = self.seed.all();
+        let many = seeds.clone().count() > 1;
+        let mut broken = Vec::new();
+        let mut worst = report::Worst::default();
+        for seed in seeds {
+            let report = runtime()?.block_on(self.play(seed))?;
+            report.print(self.json)?;
+            worst.add(&report);
+            if !report.holds() {
+                broken.push(seed);
+            }
+        }
+        if many && !self.json {
+            worst.show(&broken)?;
+        }
+        if broken.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Violation)
     }
 
-    async fn play(&self) -> Result<report::Report, Failure> {
-        let mut stage = Stage::set(self).await?;
+    /// Whether the faults can be had.
+    fn check(&self) -> Result<(), Failure> {
+        if self.hosts && self.shape.tls {
+            return Err(Failure::input(
+                "--hosts: nodes on hosts of their own speak plainly here; leave --tls out",
+            ));
+        }
+        let nodes = self.shape.size()?;
+        if self.hosts && nodes > 200 {
+            return Err(Failure::input("--hosts: at most 200 nodes"));
+        }
+        let wrong = self.faults.iter().find(|fault| !self.can_make(**fault));
+        match wrong {
+            Some(fault) if self.hosts => Err(Failure::input(format!(
+                "--faults: '{}' needs proxies, which --hosts does without; take link or one-way",
+                fault.name()
+            ))),
+            Some(fault) => Err(Failure::input(format!(
+                "--faults: '{}' needs --hosts",
+                fault.name()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The faults to draw from.
+    fn faults(&self) -> Vec<Fault> {
+        if !self.faults.is_empty() {
+            return self.faults.clone();
+        }
+        let all = Fault::value_variants().iter().copied();
+        all.filter(|fault| self.can_make(*fault)).collect()
+    }
+
+    /// Whether a fault can be made in this kind of cluster.
+    fn can_make(&self, fault: Fault) -> bool {
+        if self.hosts {
+            !fault.needs_proxy()
+        } else {
+            !fault.needs_hosts()
+        }
+    }
+
+    async fn play(&self, seed: u64) -> Result<report::Report, Failure> {
+        let faults = self.faults();
+        let mut stage = Stage::set(self, seed).await?;
         anstream::eprintln!(
-            "{} nodes, {} smart and {} thin clients, seed {}, in {}",
+            "{} nodes, {} smart and {} thin clients, {} commands, seed {seed}, in {}",
             stage.local.len(),
             self.smart,
             self.thin,
-            self.seed,
+            stage.commands.as_ref().map_or(0, Commands::len),
             stage.local.folder().display()
         );
         tokio::time::sleep(Duration::from_secs(1)).await;
         let end = clock::now().mono + Duration::from_secs(self.seconds);
-        let mut rng = Prng::new(self.seed);
+        let mut rng = Prng::new(seed);
         let mut marks = Vec::new();
         let mut turn = 0;
-        while clock::now().mono < end || turn < self.faults.len() {
+        while clock::now().mono < end || turn < faults.len() {
             // Every fault once, however long that takes, then by chance.
-            let fault = match self.faults.get(turn) {
+            let fault = match faults.get(turn) {
                 Some(fault) => *fault,
-                None => self.faults[rng.below(self.faults.len())],
+                None => faults[rng.below(faults.len())],
             };
             turn += 1;
             let from = clock::now().mono.nanos();
@@ -151,10 +229,12 @@ impl Run {
             stage.inflict(fault, &mut rng).await?;
             marks.push((fault, from, clock::now().mono.nanos()));
             tokio::time::sleep(Duration::from_millis(300 + rng.below(1200) as u64)).await;
+            stage.look_at_commands(Some(fault))?;
         }
         stage.heal().await?;
         stage.say_healed()?;
         tokio::time::sleep(Duration::from_secs(8)).await;
+        stage.look_at_commands(None)?;
         stage.end()?;
         let report = report::Report::read(&stage, &marks)?;
         if let Some(folder) = &self.keep {
@@ -176,7 +256,10 @@ const PROBES: u32 = 1_000_000;
 /// Everything that runs.
 struct Stage {
     local: Local,
+    /// In front of the nodes, unless they have hosts of their own.
     proxies: Vec<Proxy>,
+    hosts: Option<Hosts>,
+    commands: Option<Commands>,
     players: Vec<Player>,
     /// They are left alone.
     probes: Vec<Player>,
@@ -201,17 +284,28 @@ struct Player {
 }
 
 impl Stage {
-    async fn set(run: &Run) -> Result<Self, Failure> {
+    async fn set(run: &Run, seed: u64) -> Result<Self, Failure> {
         let mut local = Local::prepare(&LocalOptions {
             shape: run.shape.clone(),
             history: true,
         })?;
         let mut proxies = Vec::new();
-        for peer in local.peers()? {
-            proxies.push(Proxy::start(peer).await?);
+        let mut hosts = None;
+        if run.hosts {
+            let made = Hosts::make(local.len())?;
+            let addresses = (0..local.len()).map(|node| Hosts::address(node).into());
+            local.settle(&addresses.collect::<Vec<_>>())?;
+            for node in 0..local.len() {
+                local.start_by(node as u32 + 1, made.prefix(node));
+            }
+            hosts = Some(made);
+        } else {
+            for peer in local.peers()? {
+                proxies.push(Proxy::start(peer).await?);
+            }
+            let told: Vec<_> = proxies.iter().map(Proxy::address).collect();
+            local.advertise(&told)?;
         }
-        let told: Vec<_> = proxies.iter().map(Proxy::address).collect();
-        local.advertise(&told)?;
         local.launch().await?;
         let mut stage = Self {
             fence: fence::serve(&local.folder().join("fence.history"))
@@ -220,8 +314,10 @@ impl Stage {
             options: Options {
                 names: run.names,
                 ttl: run.ttl.0,
-                seed: run.seed,
+                seed,
             },
+            commands: None,
+            hosts,
             players: Vec::new(),
             probes: Vec::new(),
             local,
@@ -236,7 +332,30 @@ impl Stage {
             let probe = stage.player(client, kind, 1)?;
             stage.probes.push(probe);
         }
+        if stage.keeps_holds()? {
+            let durable = matches!(run.shape.restart, Some(Restart::Durable));
+            let (folder, endpoints) = (stage.local.folder(), stage.local.endpoints());
+            let commands = Commands::start(folder, &endpoints, stage.tls_flags(), durable)?;
+            stage.commands = Some(commands);
+        }
         Ok(stage)
+    }
+
+    /// Whether a hold lasts when one of its nodes goes. In a hierarchy it ends with its home, and
+    /// by the serial protocol with any of its nodes.
+    fn keeps_holds(&self) -> Result<bool, Failure> {
+        let cluster = self.local.cluster();
+        let config = cluster.shared_config().map_err(Failure::input)?;
+        let policy = config.policy(&Name::new(commands::PREFIX));
+        Ok(cluster.topology().is_none() && policy.protocol == Protocol::Parallel)
+    }
+
+    /// Looks which commands have ended.
+    fn look_at_commands(&mut self, fault: Option<Fault>) -> Result<(), Failure> {
+        match &mut self.commands {
+            Some(commands) => commands.look(fault),
+            None => Ok(()),
+        }
     }
 
     fn player(&self, client: u32, kind: &'static str, life: u32) -> Result<Player, Failure> {
@@ -330,6 +449,9 @@ impl Stage {
 
     /// Ends the clients, then the nodes.
     fn end(&mut self) -> Result<(), Failure> {
+        if let Some(commands) = &mut self.commands {
+            commands.end();
+        }
         for player in self.players.iter_mut().chain(&mut self.probes) {
             player.kill()?;
         }

@@ -9,6 +9,7 @@ use conclave_sim::history;
 use conclave_sim::history::line::{self, ClientWord, Kind, Line};
 use serde_json::{Value, json};
 
+use super::commands::{Commands, Stopped};
 use super::faults::Fault;
 use super::proxy::Proxy;
 use super::{PROBES, Stage};
@@ -24,8 +25,11 @@ pub(super) struct Report {
     faults: Vec<Toll>,
     /// How often clients entered, by kind of client.
     entries: BTreeMap<&'static str, u64>,
-    /// Bytes between clients and nodes.
+    /// Bytes between clients and nodes, where a proxy counts them.
     bytes: u64,
+    /// How many commands ran, and which were stopped.
+    commands: usize,
+    stopped: Vec<Stopped>,
 }
 
 /// What one kind of fault did.
@@ -82,7 +86,10 @@ impl Report {
                 pause: pause.collect(),
             }
         };
+        let commands = stage.commands.as_ref();
         Ok(Self {
+            commands: commands.map_or(0, Commands::len),
+            stopped: commands.map_or_else(Vec::new, |commands| commands.stopped.clone()),
             bytes: stage.proxies.iter().map(Proxy::passed).sum(),
             faults: kinds.into_iter().map(toll).collect(),
             entries: BTreeMap::from([
@@ -109,26 +116,26 @@ impl Report {
             self.verdict.lost.to_string(),
             self.verdict.refused.to_string(),
             format!("{pause:.0} ms"),
-            self.verdict.broken.to_string(),
+            self.broken().to_string(),
         ]
     }
 
     /// Whether nothing was violated.
     pub(super) fn holds(&self) -> bool {
-        self.verdict.holds()
+        self.verdict.holds() && self.stopped.is_empty()
     }
 
-    /// Prints it; a violation is a failure.
+    /// How often something was violated.
+    fn broken(&self) -> usize {
+        self.verdict.broken + self.stopped.len()
+    }
+
+    /// Prints it.
     pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
         if json {
-            output::line(self.json().to_string())?;
+            output::line(self.json().to_string())
         } else {
-            self.show()?;
-        }
-        if self.verdict.holds() {
-            Ok(())
-        } else {
-            Err(Failure::Violation)
+            self.show()
         }
     }
 
@@ -148,6 +155,7 @@ impl Report {
         let faults: Vec<Value> = faults.collect();
         let violations = self.verdict.violations.iter();
         let violations: Vec<String> = violations.map(text).collect();
+        let stopped: Vec<Value> = self.stopped.iter().map(Stopped::json).collect();
         json!({
             "entered": self.entries,
             "lost": self.verdict.lost,
@@ -160,7 +168,9 @@ impl Report {
             "checked": self.verdict.checked,
             "not_checked": self.verdict.left_out,
             "violations": violations,
-            "violations_in_all": self.verdict.broken,
+            "commands": self.commands,
+            "commands_stopped": stopped,
+            "violations_in_all": self.broken(),
         })
     }
 
@@ -195,7 +205,52 @@ impl Report {
         for violation in &self.verdict.violations {
             output::line(format!("VIOLATION {}", text(violation)))?;
         }
-        output::line(format!("{} violations", self.verdict.broken))
+        for stopped in &self.stopped {
+            output::line(format!("VIOLATION kept: {}", stopped.text()))?;
+        }
+        output::line(format!(
+            "{} commands under conclave lock, {} of them stopped",
+            self.commands,
+            self.stopped.len()
+        ))?;
+        output::line(format!("{} violations", self.broken()))
+    }
+}
+
+/// The longest pauses of many runs.
+#[derive(Debug, Default)]
+pub(super) struct Worst {
+    runs: usize,
+    entered: u64,
+    pauses: BTreeMap<(Fault, &'static str), u64>,
+}
+
+impl Worst {
+    pub(super) fn add(&mut self, report: &Report) {
+        self.runs += 1;
+        self.entered += report.entries.values().sum::<u64>();
+        for toll in &report.faults {
+            for (kind, nanos) in &toll.pause {
+                let worst = self.pauses.entry((toll.fault, kind)).or_default();
+                *worst = (*worst).max(*nanos);
+            }
+        }
+    }
+
+    /// Prints them; `broken` are the seeds of runs in which something was violated.
+    pub(super) fn show(&self, broken: &[u64]) -> Result<(), Failure> {
+        let mut table = output::table(&["FAULT", "CLIENTS", "LONGEST PAUSE OF ALL RUNS"]);
+        for ((fault, kind), nanos) in &self.pauses {
+            let pause = format!("{:.0} ms", *nanos as f64 / 1e6);
+            table.add_row([fault.name(), kind, &pause]);
+        }
+        output::print(&table)?;
+        let (runs, entered) = (self.runs, self.entered);
+        output::line(format!("{runs} runs, {entered} locks entered"))?;
+        if broken.is_empty() {
+            return output::line("nothing was violated");
+        }
+        output::line(format!("VIOLATIONS with seeds {broken:?}"))
     }
 }
 

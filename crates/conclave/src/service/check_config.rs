@@ -95,6 +95,10 @@ fn print_cluster(cluster: &Cluster, quorum: &Quorum) -> Result<(), Failure> {
     table.add_row(["load per node".to_owned(), number(quorum.load)]);
     let left = format!("any {} of {} nodes", quorum.crashes, cluster.nodes.len());
     table.add_row(["crashes survived".to_owned(), left]);
+    table.add_row(["liars survived by locks", "none"]);
+    output::print(&table)?;
+    output::line("")?;
+    let mut table = output::table(&["LEASES AND OBJECTS", ""]);
     let lease = cluster.lease_config().map_err(Failure::input)?;
     let nodes = cluster.nodes.len();
     let liars = format!("{} of {nodes} nodes", lease.faults.liars());

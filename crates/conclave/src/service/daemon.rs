@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conclave_node::keeper::liar::Mode;
 use conclave_node::shard::{Query, Report};
-use conclave_node::{Node, Options};
+use conclave_node::{Change, Node, Options, Pulse, StartError};
 
 use super::settings::Settings;
 use crate::cli::Failure;
@@ -25,15 +25,18 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a node; it may not be ready yet. `init` says that an empty data directory is new;
-    /// a liar lies about leases and objects.
+    /// Starts a node; it may not be ready yet. `init` says that an empty data directory is new; a
+    /// change is waited for; a liar lies about leases and objects.
     pub(crate) fn start(
         settings: Settings,
-        init: bool,
+        (init, change): (bool, Option<Change>),
         liar: Option<Mode>,
         (peer, api): (TcpListener, TcpListener),
     ) -> Result<Self, Failure> {
         let id = settings.id.value;
+        let audit = settings.audit_options();
+        let mut names = settings.api_names.value.0;
+        names.push(super::system::host_name());
         let node = Node::start(Options {
             cluster: settings.cluster,
             id,
@@ -44,12 +47,14 @@ impl Daemon {
             api,
             history: settings.history,
             access: settings.access.map(|given| given.value),
-            audit: settings.audit.map(|given| given.value),
+            audit,
             security: settings.security,
             liar,
             rejoin: settings.rejoin,
+            change,
+            api_names: names,
         })
-        .map_err(|error| Failure::Failed(format!("node {id}: {error}")))?;
+        .map_err(|error| failure(id, &error))?;
         Ok(Self {
             id,
             api: node.api_addr(),
@@ -75,6 +80,11 @@ impl Daemon {
         }
     }
 
+    /// By which the watchdog sees whether its threads go on.
+    pub(crate) fn pulse(&self) -> Pulse {
+        self.node.pulse()
+    }
+
     /// How it ended; never, once that was told.
     pub(crate) async fn ended(&mut self) -> Result<(), String> {
         if self.told {
@@ -92,5 +102,14 @@ impl Daemon {
         }
         self.node.drain_and_stop();
         self.ended().await
+    }
+}
+
+/// Whoever gives another configuration than the one that was served must do something about it.
+fn failure(id: u32, error: &StartError) -> Failure {
+    let told = format!("node {id}: {error}");
+    match error {
+        StartError::Changed { .. } | StartError::Change(_) => Failure::Input(told),
+        _ => Failure::Failed(told),
     }
 }

@@ -28,8 +28,8 @@ pub(crate) struct Endpoints {
     endpoints: Vec<String>,
     #[arg(long, value_name = "FILE", global = true)]
     #[arg(
-        help = "The file with the bearer token that shows who you are; CONCLAVE_BEARER_FILE \
-        without it"
+        help = "The file with the bearer token that shows who you are; without it \
+        CONCLAVE_BEARER_FILE, else that of the running 'conclave up --private' of this user"
     )]
     bearer_file: Option<PathBuf>,
     #[command(flatten)]
@@ -135,11 +135,12 @@ impl Target {
 const BEARER_MAX: usize = CREDENTIAL_MAX;
 
 impl Endpoints {
-    /// The same, showing the token if there is one.
-    fn shown(&self, security: Security) -> Result<Security, Failure> {
+    /// The same, showing the token if there is one: that of the flag, of the environment, or else
+    /// this one.
+    fn shown(&self, security: Security, usual: Option<PathBuf>) -> Result<Security, Failure> {
         let env = std::env::var_os("CONCLAVE_BEARER_FILE").filter(|path| !path.is_empty());
         let path = self.bearer_file.clone().or(env.map(PathBuf::from));
-        match path {
+        match path.or(usual) {
             Some(path) => bearer(&path, security),
             None => Ok(security),
         }
@@ -165,7 +166,7 @@ impl Endpoints {
             )));
         }
         if !given.is_empty() {
-            let security = self.shown(self.tls.security()?)?;
+            let security = self.shown(self.tls.security()?, None)?;
             let usual = security.tls().map_or("http", |_| "https");
             let urls: Result<_, _> = given.iter().map(|url| normal(url, usual, from)).collect();
             let urls = urls?;
@@ -178,7 +179,8 @@ impl Endpoints {
                     Some(_) => self.tls.security()?,
                     None => Security::default(),
                 };
-                let (urls, security) = (running.endpoints, self.shown(security)?);
+                let security = self.shown(security, running.bearer_file)?;
+                let urls = running.endpoints;
                 Ok(Target { urls, security })
             }
             _ => Err(Failure::Input(
@@ -193,7 +195,7 @@ impl Endpoints {
 /// How a client that could not be made ends its command.
 pub(crate) fn not_connected(error: &ConnectError) -> Failure {
     match error {
-        ConnectError::Discover(DiscoverError::NotAuthenticated) => {
+        ConnectError::Discover(DiscoverError::NotAuthenticated) | ConnectError::Security(_) => {
             Failure::Input(error.to_string())
         }
         error => Failure::NoQuorum(error.to_string()),
@@ -204,6 +206,12 @@ pub(crate) fn not_connected(error: &ConnectError) -> Failure {
 /// that node alone.
 pub(super) fn bearer(path: &Path, security: Security) -> Result<Security, Failure> {
     let place = shown(&path.display().to_string());
+    if security.tls().is_none() {
+        return Err(Failure::Input(format!(
+            "the token in {place} is shown over TLS alone, for without it whoever listens could \
+             use it: give --ca, or leave the token out"
+        )));
+    }
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read the bearer file {place}: {error}")))?;
     tokens(&text, security).ok_or_else(|| {

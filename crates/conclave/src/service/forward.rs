@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io;
 use std::task::Poll;
 
-use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
+use rustix::process::{Signal, getpgrp};
 use rustix::termios::tcgetpgrp;
-use tokio::process::Child;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 /// The signals that are passed on.
@@ -72,25 +71,9 @@ impl Signals {
         self.terminal.is_none()
     }
 
-    /// Passes a signal on, unless the terminal has sent it to the command as well.
-    pub(crate) fn pass(&self, child: &Child, signal: Signal) {
+    /// Whether the terminal has sent a signal to the command as well.
+    pub(crate) fn reached_all(&self, signal: Signal) -> bool {
         let foreground = self.terminal.as_ref().and_then(|tty| tcgetpgrp(tty).ok());
-        if OF_THE_TERMINAL.contains(&signal) && foreground == Some(getpgrp()) {
-            return;
-        }
-        self.send(child, signal);
-    }
-
-    /// Sends a signal to the command. It was not waited for yet, so its number is its own.
-    pub(crate) fn send(&self, child: &Child, signal: Signal) {
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        if let Some(pid) = pid.and_then(Pid::from_raw) {
-            // It may have ended just now.
-            let _ = if self.apart() {
-                kill_process_group(pid, signal)
-            } else {
-                kill_process(pid, signal)
-            };
-        }
+        OF_THE_TERMINAL.contains(&signal) && foreground == Some(getpgrp())
     }
 }

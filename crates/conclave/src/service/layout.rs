@@ -11,16 +11,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use conclave_client::secure::Identity;
+use conclave_node::access::hash_of;
 use conclave_node::keeper::liar::Mode;
 use conclave_wire::Cluster;
 use conclave_wire::cluster::{LimitsText, Node, Times};
 use tempfile::TempDir;
 
 use super::check_config::hex;
-use super::find::{Target, TlsFiles};
+use super::find::{Target, TlsFiles, bearer};
 use super::place::{Text, shown};
 use super::settings::{Overrides, Settings};
 use super::shape::Shape;
+use super::token::fresh;
 use crate::certs::{Authority, Pair, Valid};
 use crate::cli::Failure;
 
@@ -28,8 +30,12 @@ use crate::cli::Failure;
 const TRIES: usize = 1000;
 /// Where certificates are, below the cluster's directory.
 const TLS: &str = "tls";
-/// The client that has a certificate.
+/// The client that has a certificate, or a token.
 const CLIENT: &str = "local";
+/// Where its token is, below the cluster's directory.
+const TOKEN: &str = "token";
+/// What the nodes of a private cluster read.
+const ACCESS: &str = "access.toml";
 /// Days that the certificates of a cluster on this machine are valid for.
 const DAYS: u32 = 3650;
 
@@ -46,6 +52,8 @@ pub(crate) struct Wish {
     pub(crate) history: bool,
     /// The access file of all nodes.
     pub(crate) access: Option<PathBuf>,
+    /// Whether a token is made for this user, and everybody else is refused.
+    pub(crate) private: bool,
     /// Whether nodes write audit logs.
     pub(crate) audit: bool,
 }
@@ -83,8 +91,13 @@ impl Layout {
         let (cluster, listeners) = if new {
             let (cluster, listeners) = wish.cluster()?;
             write(&folder.join("secret"), &secret()?)?;
-            if wish.shape.tls {
+            if wish.tls() {
                 certify(&folder, &cluster)?;
+            }
+            if wish.private {
+                let token = fresh()?;
+                write(&folder.join(TOKEN), &format!("{token}\n"))?;
+                write(&folder.join(ACCESS), &access_text(&token))?;
             }
             for node in &cluster.nodes {
                 write(&node_file(&folder, node.id), &wish.node_text(node.id))?;
@@ -95,6 +108,13 @@ impl Layout {
         } else {
             let cluster = Text::read(&path)?.cluster()?;
             wish.fits(&cluster, &path)?;
+            if wish.private && !folder.join(TOKEN).exists() {
+                return Err(Failure::Input(format!(
+                    "--private: the cluster in '{}' has no token; leave the flag out, or use \
+                     another --data",
+                    shown(&path.display().to_string())
+                )));
+            }
             let listeners = bind_all(&cluster)?;
             (cluster, listeners)
         };
@@ -162,14 +182,24 @@ impl Layout {
         })
     }
 
+    /// The file with the token of this user; none if the cluster is not private.
+    pub(crate) fn bearer_file(&self) -> Option<PathBuf> {
+        let path = self.folder.join(TOKEN);
+        path.exists().then_some(path)
+    }
+
     /// How to talk to the nodes.
     pub(crate) fn target(&self) -> Result<Target, Failure> {
         let urls = self.cluster.nodes.iter().map(|node| node.api.clone());
         let files = self.tls_files();
         let security = files.map(|files| files.security()).transpose()?;
+        let mut security = security.unwrap_or_default();
+        if let Some(path) = self.bearer_file() {
+            security = bearer(&path, security)?;
+        }
         Ok(Target {
             urls: urls.collect(),
-            security: security.unwrap_or_default(),
+            security,
         })
     }
 
@@ -182,10 +212,15 @@ impl Layout {
 }
 
 impl Wish {
+    /// Whether everybody speaks TLS: tokens are shown over nothing else.
+    fn tls(&self) -> bool {
+        self.shape.tls || self.access.is_some() || self.private
+    }
+
     /// A cluster on free ports of the loopback address.
     fn cluster(&self) -> Result<(Cluster, Vec<(TcpListener, TcpListener)>), Failure> {
         let nodes = self.shape.size()?;
-        let scheme = if self.shape.tls { "https" } else { "http" };
+        let scheme = if self.tls() { "https" } else { "http" };
         let mut ports = Ports::new();
         let mut cluster = Cluster {
             name: "local".to_owned(),
@@ -255,8 +290,12 @@ impl Wish {
             ),
             (policies, "--policy", format!("{:?}", cluster.policies)),
             (
-                !shape.tls || speaks_tls(cluster),
-                "--tls",
+                !self.tls() || speaks_tls(cluster),
+                match (shape.tls, self.private) {
+                    (true, _) => "--tls",
+                    (_, true) => "--private",
+                    _ => "--access",
+                },
                 "no TLS".to_owned(),
             ),
         ];
@@ -280,7 +319,9 @@ impl Wish {
         if self.history {
             let _ = writeln!(text, "history = \"node{id}.history\"");
         }
-        if let Some(path) = &self.access {
+        if self.private {
+            let _ = writeln!(text, "access = \"{ACCESS}\"");
+        } else if let Some(path) = &self.access {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let path = toml::Value::String(path.display().to_string());
             let _ = writeln!(text, "access = {path}");
@@ -288,7 +329,7 @@ impl Wish {
         if self.audit {
             let _ = writeln!(text, "audit = \"node{id}.audit\"");
         }
-        if self.shape.tls {
+        if self.tls() {
             let _ = writeln!(
                 text,
                 "tls.ca = \"tls/ca.pem\"\ntls.cert = \"tls/node-{id}.pem\"\n\
@@ -297,6 +338,16 @@ impl Wish {
         }
         text
     }
+}
+
+/// An access file that lets in whoever has this token, and nobody else.
+fn access_text(token: &str) -> String {
+    let sha256 = hash_of(token);
+    format!(
+        "[[token]]\nprincipal = \"{CLIENT}\"\nsha256 = \"{sha256}\"\n\n\
+         [[permission]]\nwho = \"{CLIENT}\"\nprefix = \"\"\n\
+         may = [\"acquire\", \"read\", \"administer\"]\n"
+    )
 }
 
 /// Whether the nodes of the cluster speak TLS.
@@ -449,6 +500,7 @@ mod tests {
             log: Some("debug".to_owned()),
             history: false,
             access: None,
+            private: false,
             audit: false,
         };
         let first = Layout::open(Some(&folder), &wish).unwrap();

@@ -9,12 +9,12 @@ use conclave_client::{Client, LeaseError, LeaseGuard, Trouble, clock};
 use conclave_wire::Span;
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::process::{Child, Command};
 
 use super::ending::{ended, ending};
 use super::find::{Endpoints, Target, not_connected};
 use super::forward::Signals;
-use super::lock::{Watch, code, millis};
+use super::guard::Guarded;
+use super::lock::millis;
 use super::place::shown;
 use super::runtime;
 use super::signals::code_of_signal;
@@ -150,29 +150,20 @@ impl Lease {
         if self.renew {
             guard.keep();
         }
-        let mut child = self.start(&guard, signals.apart())?;
-        let mut watch = Watch::default();
-        let status = {
-            let mut lost = std::pin::pin!(guard.lost());
-            loop {
-                if let Some(signal) = watch.look(clock::now().mono, guard.remaining()) {
-                    signals.send(&child, signal);
-                    continue;
-                }
-                let pause = watch.pause(clock::now().mono, guard.remaining());
-                tokio::select! {
-                    biased;
-                    () = &mut lost, if !watch.lost => watch.lost = true,
-                    status = child.wait() => break status?,
-                    signal = signals.next() => signals.pass(&child, signal),
-                    () = tokio::time::sleep(pause) => {}
-                }
-            }
-        };
-        let name = self.shown();
-        let how = super::members::ended(status);
+        // Scripts know the wall clock only.
+        let deadline = clock::now().wall.plus(guard.remaining()).0 / 1000;
+        let variables = [
+            ("CONCLAVE_LEASE", self.name.clone()),
+            ("CONCLAVE_TOKEN", guard.token().to_string().into()),
+            ("CONCLAVE_DEADLINE_MS", deadline.to_string().into()),
+        ];
+        let command = Guarded::start(&self.command, &variables, signals, guard.remaining()).await?;
+        let ended = command
+            .ended(|| guard.remaining(), guard.lost(), signals)
+            .await?;
+        let (name, how) = (self.shown(), ended.how());
         let kept = guard.release().is_ok();
-        if watch.told {
+        if ended.told {
             return Err(Failure::Lost(format!(
                 "'{name}' was about to end; the command was told to end: {how}"
             )));
@@ -182,29 +173,6 @@ impl Lease {
                 "'{name}' ended before the command did: {how}"
             )));
         }
-        match code(status) {
-            0 => Ok(()),
-            code => Err(Failure::Exit(code)),
-        }
-    }
-
-    fn start(&self, guard: &LeaseGuard, apart: bool) -> Result<Child, Failure> {
-        let binary = std::env::current_exe()?;
-        // Scripts know the wall clock only.
-        let deadline = clock::now().wall.plus(guard.remaining()).0 / 1000;
-        let mut command = Command::new(binary);
-        command
-            .args(["exec-guarded", "--parent"])
-            .arg(std::process::id().to_string())
-            .arg("--")
-            .args(&self.command)
-            .env("CONCLAVE_LEASE", &self.name)
-            .env("CONCLAVE_TOKEN", guard.token().to_string())
-            .env("CONCLAVE_DEADLINE_MS", deadline.to_string());
-        if apart {
-            command.process_group(0);
-        }
-        let started = command.spawn();
-        started.map_err(|error| Failure::Failed(format!("cannot start the command: {error}")))
+        ended.result()
     }
 }

@@ -1,8 +1,9 @@
 //! A cluster of real processes on this machine, for benchmarks and chaos: started, killed, paused
 //! and restarted one by one, and gone when the value is dropped.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -61,6 +62,8 @@ pub(crate) struct Local {
     layout: Layout,
     children: Vec<Option<Child>>,
     target: Target,
+    /// What starts a program where a node is, if that is not here.
+    prefixes: Vec<Vec<OsString>>,
 }
 
 /// How long nodes may take to be ready.
@@ -75,6 +78,7 @@ impl Local {
             log: Some("warn".to_owned()),
             history: options.history,
             access: None,
+            private: false,
             audit: false,
         };
         let mut layout = Layout::open(None, &wish)?;
@@ -83,6 +87,7 @@ impl Local {
         Ok(Self {
             target: layout.target()?,
             children: layout.cluster.nodes.iter().map(|_| None).collect(),
+            prefixes: layout.cluster.nodes.iter().map(|_| Vec::new()).collect(),
             layout,
         })
     }
@@ -113,6 +118,34 @@ impl Local {
         let cluster = self.layout.cluster.to_toml();
         fs::write(self.folder().join("cluster.toml"), cluster)?;
         Ok(())
+    }
+
+    /// Gives the nodes these addresses, on which they speak plainly.
+    pub(crate) fn settle(&mut self, addresses: &[IpAddr]) -> Result<(), Failure> {
+        let peers = self.peers()?;
+        let nodes = self.layout.cluster.nodes.iter_mut();
+        for ((node, peer), address) in nodes.zip(peers).zip(addresses) {
+            let api: Option<u16> = node
+                .api
+                .rsplit(':')
+                .next()
+                .and_then(|port| port.parse().ok());
+            let api = api.ok_or_else(|| Failure::input(format!("no port in {}", node.api)))?;
+            node.peer = SocketAddr::new(*address, peer.port()).to_string();
+            node.api = format!("http://{}", SocketAddr::new(*address, api));
+            let file = self.layout.folder.join(format!("node{}.toml", node.id));
+            let text = fs::read_to_string(&file)?;
+            fs::write(&file, format!("{text}insecure = true\n"))?;
+        }
+        let cluster = self.layout.cluster.to_toml();
+        fs::write(self.folder().join("cluster.toml"), cluster)?;
+        self.target = self.layout.target()?;
+        Ok(())
+    }
+
+    /// From now on a node is started by this.
+    pub(crate) fn start_by(&mut self, id: u32, prefix: Vec<OsString>) {
+        self.prefixes[id as usize - 1] = prefix;
     }
 
     /// Starts all nodes and waits until they serve.
@@ -188,8 +221,11 @@ impl Local {
             .create(true)
             .append(true)
             .open(self.folder().join(format!("node{id}.log")))?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut words = self.prefixes[id as usize - 1].clone();
+        words.push(std::env::current_exe()?.into());
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
             .args(self.layout.serve_args(id))
             .args(more)
             .stdin(Stdio::null())

@@ -1,32 +1,25 @@
 //! `conclave lock`: runs a command while it holds a lock.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::pin::Pin;
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conclave_client::{AcquireError, Client, Guard, GuardSet, Mode, Request, SlotGuard, clock};
-use conclave_protocol::Instant as Steady;
+use conclave_client::{AcquireError, Client, Guard, GuardSet, Mode, Request, SlotGuard};
 use conclave_wire::Span;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
 
 use super::ending::{ended, ending};
 use super::find::{Endpoints, Target, not_connected};
 use super::forward::Signals;
+use super::guard::Guarded;
 use super::place::shown;
 use super::signals::code_of_signal;
 use super::{look, runtime};
 use crate::cli::Failure;
-
-/// How often the time that is left is looked at, at least: timers stand still while a machine
-/// sleeps, the lock does not.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// When a wait is explained first, and how often afterwards.
 const WAIT_TOLD: Duration = Duration::from_secs(1);
@@ -304,28 +297,15 @@ impl Lock {
     }
 
     /// Runs the command, and sees to it that it does not outlive the lock.
-    async fn hold(&self, guard: Held, signals: &mut Signals) -> Result<(), Failure> {
-        let mut child = self.start(&guard, signals.apart())?;
-        let mut lost = guard.lost();
-        let mut watch = Watch::default();
-        let status = loop {
-            if let Some(signal) = watch.look(clock::now().mono, guard.valid_for()) {
-                signals.send(&child, signal);
-                continue;
-            }
-            let pause = watch.pause(clock::now().mono, guard.valid_for());
-            tokio::select! {
-                biased;
-                () = &mut lost, if !watch.lost => watch.lost = true,
-                status = child.wait() => break status?,
-                signal = signals.next() => signals.pass(&child, signal),
-                () = tokio::time::sleep(pause) => {}
-            }
-        };
-        let name = self.shown();
-        let how = super::members::ended(status);
-        let kept = guard.release().await;
-        if watch.told {
+    async fn hold(&self, held: Held, signals: &mut Signals) -> Result<(), Failure> {
+        let variables = self.variables(&held);
+        let command = Guarded::start(&self.command, &variables, signals, held.valid_for()).await?;
+        let ended = command
+            .ended(|| held.valid_for(), held.lost(), signals)
+            .await?;
+        let (name, how) = (self.shown(), ended.how());
+        let kept = held.release().await;
+        if ended.told {
             return Err(Failure::Lost(format!(
                 "'{name}' was lost; the command was told to end: {how}"
             )));
@@ -335,27 +315,20 @@ impl Lock {
                 "'{name}' was lost as the command ended: {how}"
             )));
         }
-        match code(status) {
-            0 => Ok(()),
-            code => Err(Failure::Exit(code)),
-        }
+        ended.result()
     }
 
-    fn start(&self, guard: &Held, apart: bool) -> Result<Child, Failure> {
-        let binary = std::env::current_exe()?;
-        let mut command = Command::new(binary);
-        command
-            .args(["exec-guarded", "--parent"])
-            .arg(std::process::id().to_string())
-            .arg("--")
-            .args(&self.command)
-            .env("CONCLAVE_LOCK", &self.name)
-            .env("CONCLAVE_TOKEN", guard.token().to_string())
-            .env("CONCLAVE_GROUP", guard.group().unwrap_or_default());
-        if let Some(slot) = guard.slot() {
-            command.env("CONCLAVE_SLOT", slot.to_string());
+    /// What the command finds in its environment.
+    fn variables(&self, held: &Held) -> Vec<(&'static str, OsString)> {
+        let mut variables = vec![
+            ("CONCLAVE_LOCK", self.name.clone()),
+            ("CONCLAVE_TOKEN", held.token().to_string().into()),
+            ("CONCLAVE_GROUP", held.group().unwrap_or_default().into()),
+        ];
+        if let Some(slot) = held.slot() {
+            variables.push(("CONCLAVE_SLOT", slot.to_string().into()));
         }
-        if let Held::Set(set, _) = &guard {
+        if let Held::Set(set, _) = held {
             // Names may hold anything but a zero byte; lines keep them apart well enough.
             let names = set.names();
             let tokens = names.iter().map(|name| set.token(name.bytes()));
@@ -364,15 +337,12 @@ impl Lock {
                 .iter()
                 .map(conclave_client::Name::bytes)
                 .collect::<Vec<_>>();
-            command
-                .env("CONCLAVE_LOCKS", OsStr::from_bytes(&lines.join(&b'\n')))
-                .env("CONCLAVE_TOKENS", tokens.collect::<Vec<_>>().join("\n"));
+            let lines = OsString::from_vec(lines.join(&b'\n'));
+            variables.push(("CONCLAVE_LOCKS", lines));
+            let tokens = tokens.collect::<Vec<_>>().join("\n");
+            variables.push(("CONCLAVE_TOKENS", tokens.into()));
         }
-        if apart {
-            command.process_group(0);
-        }
-        let started = command.spawn();
-        started.map_err(|error| Failure::Failed(format!("cannot start the command: {error}")))
+        variables
     }
 }
 
@@ -438,128 +408,6 @@ impl Held {
     }
 }
 
-/// When the command is told that the lock is going, and when it is killed.
-#[derive(Debug, Default)]
-pub(super) struct Watch {
-    /// How long it has between being told and being killed: a fifth of the longest time that was
-    /// left. A hold that the nodes have not all heard of counts from one heartbeat to the next; it
-    /// gets its whole TTL only afterwards.
-    grace: Duration,
-    /// The lock is lost.
-    pub(super) lost: bool,
-    /// The command was told.
-    pub(super) told: bool,
-    killed: bool,
-    /// The latest that the lock may be ours, as last known, by a clock that never stands still.
-    deadline: Steady,
-}
-
-impl Watch {
-    /// What to send to the command now, `left` before the lock may be another's.
-    pub(super) fn look(&mut self, now: Steady, left: Duration) -> Option<Signal> {
-        if !self.lost {
-            self.deadline = now + left;
-            self.grace = self.grace.max(left / 5);
-        }
-        if !self.told && (self.lost || left <= self.grace) {
-            self.told = true;
-            // Whoever is told before the time must not take all of it: others may be inside.
-            self.deadline = self.deadline.min(now + self.grace);
-            return Some(Signal::TERM);
-        }
-        if self.lost && !self.killed && now >= self.deadline {
-            self.killed = true;
-            return Some(Signal::KILL);
-        }
-        None
-    }
-
-    /// How long nothing needs to be looked at.
-    pub(super) fn pause(&self, now: Steady, left: Duration) -> Duration {
-        let until = if self.lost {
-            self.deadline.since(now)
-        } else if self.told {
-            left
-        } else {
-            left.saturating_sub(self.grace)
-        };
-        until.clamp(Duration::from_millis(1), LOOK)
-    }
-}
-
-pub(super) fn code(status: ExitStatus) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(255),
-        (None, Some(signal)) => code_of_signal(signal),
-        (None, None) => 255,
-    }
-}
-
 pub(super) fn millis(span: Duration) -> Value {
     Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TTL: Duration = Duration::from_secs(10);
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn at(millis: u64) -> Steady {
-        Steady::from_nanos(millis * 1_000_000)
-    }
-
-    #[test]
-    fn the_command_is_told_when_renewal_fails_and_killed_when_the_lock_is_lost() {
-        let mut watch = Watch::default();
-        assert_eq!(watch.look(at(0), TTL), None);
-        assert_eq!(watch.look(at(7999), Duration::from_millis(2001)), None);
-        assert_eq!(watch.look(at(8000), 2 * SECOND), Some(Signal::TERM));
-        assert_eq!(watch.look(at(9000), SECOND), None, "it is told once");
-        assert_eq!(watch.look(at(10_000), Duration::ZERO), None, "not lost yet");
-        watch.lost = true;
-        assert_eq!(watch.look(at(10_000), Duration::ZERO), Some(Signal::KILL));
-        assert_eq!(watch.look(at(10_001), Duration::ZERO), None);
-    }
-
-    #[test]
-    fn the_command_is_told_at_once_when_the_lock_is_lost_before_its_time() {
-        let mut watch = Watch::default();
-        assert_eq!(watch.look(at(0), TTL), None);
-        watch.lost = true;
-        assert_eq!(watch.look(at(1000), Duration::ZERO), Some(Signal::TERM));
-        assert_eq!(watch.look(at(2999), Duration::ZERO), None, "it has a grace");
-        assert_eq!(watch.look(at(3000), Duration::ZERO), Some(Signal::KILL));
-    }
-
-    #[test]
-    fn a_command_that_slept_past_the_deadline_is_killed_right_after_it_is_told() {
-        let mut watch = Watch::default();
-        assert_eq!(watch.look(at(0), TTL), None);
-        watch.lost = true;
-        assert_eq!(watch.look(at(60_000), Duration::ZERO), Some(Signal::TERM));
-        assert_eq!(watch.look(at(60_001), Duration::ZERO), Some(Signal::KILL));
-    }
-
-    #[test]
-    fn a_young_hold_counts_from_heartbeat_to_heartbeat() {
-        let mut watch = Watch::default();
-        assert_eq!(watch.look(at(0), SECOND), None);
-        assert_eq!(watch.look(at(250), Duration::from_millis(750)), None);
-        assert_eq!(watch.look(at(300), TTL), None, "all nodes have heard of it");
-        assert_eq!(watch.look(at(8300), 2 * SECOND), Some(Signal::TERM));
-        let mut watch = Watch::default();
-        assert_eq!(watch.look(at(0), SECOND), None);
-        assert_eq!(watch.look(at(800), SECOND / 5), Some(Signal::TERM));
-    }
-
-    #[test]
-    fn a_lock_that_is_renewed_after_all_spares_a_command_that_was_told() {
-        let mut watch = Watch::default();
-        assert_eq!(watch.look(at(0), TTL), None);
-        assert_eq!(watch.look(at(8500), SECOND), Some(Signal::TERM));
-        assert_eq!(watch.look(at(9000), TTL), None);
-        assert_eq!(watch.look(at(18_000), TTL), None);
-    }
 }

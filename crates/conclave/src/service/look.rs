@@ -269,12 +269,13 @@ fn status_text(told: &Value) -> String {
         "NO QUORUM SERVES: no lock can be taken"
     };
     format!(
-        "cluster '{}', epoch {}, {}: {quorum}\n\n{}{}{}",
+        "cluster '{}', epoch {}, {}: {quorum}\n\n{}{}{}{}",
         text(&told["cluster"]),
         text(&told["epoch"]),
         text(&told["quorum"]),
         table.trim_fmt(),
         levels_text(told),
+        clocks_text(told),
         suspects_text(told)
     )
 }
@@ -349,6 +350,34 @@ fn suspects_text(told: &Value) -> String {
             kinds.join(", ")
         );
         lines.push_str(&line);
+    }
+    lines
+}
+
+/// Nodes whose clocks keep them from taking part.
+fn clocks_text(told: &Value) -> String {
+    let mut lines = String::new();
+    let mut refusing: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for node in list(&told["nodes"]) {
+        let (id, status) = (text(&node["id"]), &node["status"]);
+        if status["clock_ignored"] == Value::Bool(true) {
+            let _ = write!(
+                lines,
+                "\n\nclock: node {id} is set to an impossible time, which is ignored; set its clock"
+            );
+        }
+        for seen in list(&status["refusing"]) {
+            let by = refusing.entry(seen["node"].as_u64().unwrap_or(0));
+            by.or_default().push(id.clone());
+        }
+    }
+    for (node, by) in refusing {
+        let _ = write!(
+            lines,
+            "\n\nrefusing: node {node} refuses tokens that others know (seen by {}) and is \
+             avoided; see that it can reach the other nodes",
+            by.join(", ")
+        );
     }
     lines
 }

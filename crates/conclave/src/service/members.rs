@@ -72,7 +72,12 @@ impl Members {
         let mut daemons = Vec::new();
         for (id, listeners) in ids.into_iter().zip(listeners) {
             let (settings, liar) = (layout.settings(id)?, layout.liar(id));
-            daemons.push(Daemon::start(settings, layout.new, liar, listeners)?);
+            daemons.push(Daemon::start(
+                settings,
+                (layout.new, None),
+                liar,
+                listeners,
+            )?);
         }
         Ok(Self::Threads(daemons))
     }

@@ -29,6 +29,9 @@ pub(crate) struct Running {
     /// How to show them who asks; none if they speak plainly.
     #[serde(default)]
     pub(crate) tls: Option<TlsFiles>,
+    /// The file with the token that they ask for, if they do.
+    #[serde(default)]
+    pub(crate) bearer_file: Option<PathBuf>,
 }
 
 /// The entry of this process; dropping it takes it away.
@@ -44,8 +47,12 @@ impl Drop for Entry {
 }
 
 /// Tells other commands of this user about the cluster that this process runs.
-pub(crate) fn enter(endpoints: Vec<String>, tls: Option<TlsFiles>) -> io::Result<Entry> {
-    enter_in(&folder(), endpoints, tls)
+pub(crate) fn enter(
+    endpoints: Vec<String>,
+    tls: Option<TlsFiles>,
+    bearer_file: Option<PathBuf>,
+) -> io::Result<Entry> {
+    enter_in(&folder(), endpoints, tls, bearer_file)
 }
 
 /// The newest running `up` of this user.
@@ -53,7 +60,12 @@ pub(crate) fn newest() -> Option<Running> {
     newest_in(&folder())
 }
 
-fn enter_in(folder: &Path, endpoints: Vec<String>, tls: Option<TlsFiles>) -> io::Result<Entry> {
+fn enter_in(
+    folder: &Path,
+    endpoints: Vec<String>,
+    tls: Option<TlsFiles>,
+    bearer_file: Option<PathBuf>,
+) -> io::Result<Entry> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     if made.is_err() || !ours(folder) {
         return Err(io::Error::new(
@@ -74,6 +86,7 @@ fn enter_in(folder: &Path, endpoints: Vec<String>, tls: Option<TlsFiles>) -> io:
         }),
         endpoints,
         tls,
+        bearer_file,
     };
     let path = folder.join(format!("up-{pid}.json"));
     // Written aside and renamed, so that nobody reads half of it.
@@ -142,7 +155,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("conclave");
         assert_eq!(newest_in(&folder), None);
-        let entry = enter_in(&folder, vec!["http://a:1".to_owned()], None).unwrap();
+        let entry = enter_in(&folder, vec!["http://a:1".to_owned()], None, None).unwrap();
         let found = newest_in(&folder).unwrap();
         assert_eq!(found.endpoints, ["http://a:1"]);
         // A file of a process that is gone, and one whose number was given to another process.
@@ -173,7 +186,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(enter_in(place.path(), Vec::new(), None).is_err());
+        assert!(enter_in(place.path(), Vec::new(), None, None).is_err());
         let link = place.path().join("link");
         std::os::unix::fs::symlink(std::env::temp_dir(), &link).unwrap();
         assert!(!ours(&link), "a link may point anywhere");

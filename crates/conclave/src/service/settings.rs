@@ -7,9 +7,11 @@
 //! secret_file = "secret"        # the same on all nodes; seals handles
 //! listen_peer = "0.0.0.0:7000"  # unless the node's addresses in the cluster file can be bound
 //! listen_api = "0.0.0.0:8000"
+//! api_names = ["locks.example"] # other names of the API's host, where callers are anonymous
 //! insecure = true               # plain TCP where others can reach it
 //! access = "access.toml"        # who may do what; without it nobody has to say who they are
 //! audit = "audit.log"           # who was granted, lost and refused what
+//! audit_mib = 256               # the most that it and its rotated files take of the disk
 //! rejoin = "rejoin.token"       # as whom a node that lost its disk orders objects anew
 //! tls.ca = "ca.pem"             # TLS: whom the node believes, and its own certificate
 //! tls.cert = "node-1.pem"
@@ -26,6 +28,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use conclave_client::Security;
 use conclave_node::access::AccessFile;
+use conclave_node::audit::{AuditOptions, BYTES_MAX};
 use conclave_wire::Cluster;
 use conclave_wire::handle::Key;
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
@@ -49,14 +52,50 @@ struct NodeFile {
     secret_file: Option<PathBuf>,
     listen_peer: Option<String>,
     listen_api: Option<String>,
+    api_names: Option<ApiNames>,
     insecure: Option<bool>,
     log: Option<String>,
     log_format: Option<LogFormat>,
     history: Option<PathBuf>,
     access: Option<PathBuf>,
     audit: Option<PathBuf>,
+    audit_mib: Option<u32>,
     rejoin: Option<PathBuf>,
     tls: TlsFile,
+}
+
+/// Names under which the API may be called besides those in the cluster file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub(crate) struct ApiNames(pub(crate) Vec<String>);
+
+impl ApiNames {
+    /// What such names are.
+    const FORM: &str = "names of hosts without a port, or * for any";
+}
+
+impl TryFrom<Vec<String>> for ApiNames {
+    type Error = String;
+
+    fn try_from(names: Vec<String>) -> Result<Self, String> {
+        let is_host = |name: &String| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            name == "*" || (!name.is_empty() && name.bytes().all(fits))
+        };
+        match names.iter().find(|name| !is_host(name)) {
+            None => Ok(Self(names)),
+            Some(wrong) => Err(format!("'{wrong}' is none of {}", Self::FORM)),
+        }
+    }
+}
+
+impl fmt::Display for ApiNames {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return out.write_str("none");
+        }
+        out.write_str(&self.0.join(", "))
+    }
 }
 
 /// The files of TLS: all of them, or none.
@@ -143,6 +182,12 @@ pub(crate) struct Overrides {
     /// Where the API is served, host:port
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen_api: Option<String>,
+    #[arg(long = "api-name", value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(
+        help = "A name under which the API may be called besides those in the cluster file; * is \
+        any. Checked where callers are anonymous, for web pages can use names of their own"
+    )]
+    pub(crate) api_names: Vec<String>,
     /// Allow plain TCP on addresses that other machines can reach
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -167,12 +212,19 @@ pub(crate) struct Overrides {
     /// Write who was granted, lost and refused what to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
+    /// The most MiB of disk that the audit log takes, with its rotated files; 256 if not given
+    #[arg(long, value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) audit_mib: Option<u32>,
     /// A file with the bearer token with which a node that lost its disk orders objects anew
     #[arg(long, value_name = "FILE")]
     pub(crate) rejoin: Option<PathBuf>,
     /// Write every grant and its end to this file, for the checkers
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) history: Option<PathBuf>,
+    /// Whether the node may be missing in the cluster file, because the file is about to change.
+    #[arg(skip)]
+    pub(crate) leaves: bool,
 }
 
 /// Where a value comes from.
@@ -220,6 +272,7 @@ pub(crate) struct Settings {
     pub(crate) secret_file: Given<PathBuf>,
     pub(crate) listen_peer: Given<String>,
     pub(crate) listen_api: Given<String>,
+    pub(crate) api_names: Given<ApiNames>,
     pub(crate) insecure: Given<bool>,
     /// CA, certificate and key; none if the node speaks plainly.
     pub(crate) tls: Option<[Given<PathBuf>; 3]>,
@@ -229,6 +282,7 @@ pub(crate) struct Settings {
     pub(crate) history: Option<PathBuf>,
     pub(crate) access: Option<Given<PathBuf>>,
     pub(crate) audit: Option<Given<PathBuf>>,
+    pub(crate) audit_mib: Given<u32>,
     pub(crate) rejoin_file: Option<Given<PathBuf>>,
     pub(crate) rejoin: Option<Security>,
     pub(crate) key: Key,
@@ -246,9 +300,11 @@ const CLUSTER: Names = Names("cluster", "cluster", "CONCLAVE_CLUSTER");
 const SECRET_FILE: Names = Names("secret_file", "secret-file", "CONCLAVE_SECRET_FILE");
 const LISTEN_PEER: Names = Names("listen_peer", "listen-peer", "CONCLAVE_LISTEN_PEER");
 const LISTEN_API: Names = Names("listen_api", "listen-api", "CONCLAVE_LISTEN_API");
+const API_NAMES: Names = Names("api_names", "api-name", "CONCLAVE_API_NAMES");
 const INSECURE: Names = Names("insecure", "insecure", "CONCLAVE_INSECURE");
 const ACCESS: Names = Names("access", "access", "CONCLAVE_ACCESS");
 const AUDIT: Names = Names("audit", "audit", "CONCLAVE_AUDIT");
+const AUDIT_MIB: Names = Names("audit_mib", "audit-mib", "CONCLAVE_AUDIT_MIB");
 const REJOIN: Names = Names("rejoin", "rejoin", "CONCLAVE_REJOIN");
 const TLS_CA: Names = Names("tls.ca", "tls-ca", "CONCLAVE_TLS_CA");
 const TLS_CERT: Names = Names("tls.cert", "tls-cert", "CONCLAVE_TLS_CERT");
@@ -342,6 +398,11 @@ fn any_text<T: From<String>>(text: &str) -> Result<T, String> {
     Ok(text.to_owned().into())
 }
 
+fn api_names(text: &str) -> Result<ApiNames, String> {
+    let names = text.split(',').map(|name| name.trim().to_owned());
+    ApiNames::try_from(names.collect::<Vec<_>>()).map_err(|_| ApiNames::FORM.to_owned())
+}
+
 fn number(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| "a number from 1".to_owned())
@@ -401,8 +462,18 @@ impl Settings {
         let api = flags.listen_api.clone();
         let api = layers.pick(LISTEN_API, api, file.listen_api, any_text)?;
         let tls = layers.tls(flags, file.tls)?;
-        let (listen_peer, listen_api) = addresses(&cluster, id.value, (peer, api), tls.is_some())?;
+        let leaves = flags.leaves && cluster.node(id.value).is_none();
+        let (listen_peer, listen_api) = if leaves {
+            leaver(id.value, peer)?
+        } else {
+            addresses(&cluster, id.value, (peer, api), tls.is_some())?
+        };
         let security = security(tls.as_ref(), &cluster, id.value)?;
+        let names = match flags.api_names.as_slice() {
+            [] => None,
+            names => Some(ApiNames::try_from(names.to_vec()).map_err(Failure::Input)?),
+        };
+        let names = layers.pick(API_NAMES, names, file.api_names, api_names)?;
         let insecure = flags.insecure.then_some(true);
         let insecure = or(
             layers.pick(INSECURE, insecure, file.insecure, truth)?,
@@ -419,10 +490,15 @@ impl Settings {
         }
         let access = file.access.map(|path| base.join(path));
         let access = layers.pick(ACCESS, flags.access.clone(), access, any_text)?;
-        let readable = insecure.value && tls.is_none();
-        warnings.extend(access_warnings(access.as_ref(), readable)?);
+        warnings.extend(access_warnings(access.as_ref(), tls.is_some())?);
         let audit = file.audit.map(|path| base.join(path));
         let audit = layers.pick(AUDIT, flags.audit.clone(), audit, any_text)?;
+        let audit_mib = layers.pick(AUDIT_MIB, flags.audit_mib, file.audit_mib, number)?;
+        let audit_mib = or(audit_mib, (BYTES_MAX >> 20) as u32);
+        if audit_mib.value == 0 {
+            let problem = "audit_mib = 0: the audit log needs at least 1 MiB";
+            return Err(Failure::input(problem));
+        }
         let rejoin = file.rejoin.map(|path| base.join(path));
         let rejoin_file = layers.pick(REJOIN, flags.rejoin.clone(), rejoin, any_text)?;
         let rejoin = match &rejoin_file {
@@ -438,6 +514,7 @@ impl Settings {
             secret_file,
             listen_peer,
             listen_api,
+            api_names: or(names, ApiNames::default()),
             insecure,
             tls,
             security,
@@ -446,11 +523,19 @@ impl Settings {
             history: flags.history.clone().or(history),
             access,
             audit,
+            audit_mib,
             rejoin_file,
             rejoin,
             key,
             warnings,
         })
+    }
+
+    /// Where the audit log goes, if one is written.
+    pub(crate) fn audit_options(&self) -> Option<AuditOptions> {
+        let path = self.audit.as_ref()?.value.clone();
+        let bytes_max = u64::from(self.audit_mib.value) << 20;
+        Some(AuditOptions { path, bytes_max })
     }
 
     /// Every value, as text, with its source, in the order of the file.
@@ -485,9 +570,11 @@ impl Settings {
             row("secret_file", &path(&self.secret_file)),
             row("listen_peer", &self.listen_peer),
             row("listen_api", &self.listen_api),
+            row("api_names", &self.api_names),
             row("insecure", &self.insecure),
             row("access", &maybe(&self.access)),
             row("audit", &maybe(&self.audit)),
+            row("audit_mib", &self.audit_mib),
             row("rejoin", &maybe(&self.rejoin_file)),
             row("log", &self.log),
             row("log_format", &self.log_format),
@@ -534,13 +621,17 @@ fn cluster(
 }
 
 /// Reads the access file, so that one that makes no sense is told before anything runs.
-fn access_warnings(
-    access: Option<&Given<PathBuf>>,
-    insecure: bool,
-) -> Result<Vec<String>, Failure> {
+fn access_warnings(access: Option<&Given<PathBuf>>, tls: bool) -> Result<Vec<String>, Failure> {
     let Some(access) = access else {
         return Ok(Vec::new());
     };
+    if !tls {
+        let why = conclave_node::StartError::AccessWithoutTls;
+        return Err(Failure::Input(format!(
+            "access (from {}): {why}",
+            access.from
+        )));
+    }
     let file = AccessFile::read(&access.value).map_err(|error| {
         let place = shown(&access.value.display().to_string());
         Failure::Input(format!("{place} (from {}): {error}", access.from))
@@ -553,9 +644,6 @@ fn access_warnings(
             "the access file has no permission: everyone who shows who they are may do everything"
                 .to_owned(),
         );
-    }
-    if insecure {
-        warnings.push("bearer tokens can be read on the way where plain TCP is used".to_owned());
     }
     Ok(warnings)
 }
@@ -581,7 +669,7 @@ fn security(
             "tls.cert '{file}': {problem}; make it with 'conclave certs node --id {id}'"
         ))
     })?;
-    if !api.starts_with("https://") {
+    if cluster.node(id).is_some() && !api.starts_with("https://") {
         return Err(Failure::Input(format!(
             "the API of node {id} is at '{}' in the cluster file, but the node speaks TLS: write \
              https:// there",
@@ -589,6 +677,21 @@ fn security(
         )));
     }
     Ok(security)
+}
+
+/// Where a node listens that the new cluster file no longer has: the others still ask it.
+fn leaver(id: u32, peer: Option<Given<String>>) -> Result<(Given<String>, Given<String>), Failure> {
+    let Some(peer) = peer else {
+        return Err(Failure::Input(format!(
+            "id {id} is not in the new cluster file: say with --listen-peer where the old one has \
+             it, so that the others can ask it"
+        )));
+    };
+    let api = Given {
+        value: "127.0.0.1:0".to_owned(),
+        from: Source::Default,
+    };
+    Ok((peer, api))
 }
 
 /// Where to listen: as given, else at the node's addresses in the cluster file.

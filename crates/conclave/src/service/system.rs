@@ -1,6 +1,7 @@
 //! What the operating system grants a node, and what it is told: open files, the service manager.
 
 use std::io;
+use std::time::Duration;
 
 use conclave_wire::Cluster;
 
@@ -33,7 +34,7 @@ pub(crate) fn raise_open_files() -> io::Result<(u64, u64)> {
 }
 
 /// Tells the service manager that started this process how it does, if there is one: `READY=1`,
-/// `STOPPING=1` or `STATUS=…`, as in the manual page `sd_notify(3)`.
+/// `WATCHDOG=1` or `STOPPING=1`, as in the manual page `sd_notify(3)`.
 pub(crate) fn tell_manager(what: &str) {
     let Some(address) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
         return;
@@ -41,6 +42,19 @@ pub(crate) fn tell_manager(what: &str) {
     if let Err(error) = datagram(&address, what.as_bytes()) {
         tracing::warn!("cannot tell the service manager '{what}': {error}");
     }
+}
+
+/// How often the service manager's watchdog is to be fed, if it watches this process: three times
+/// in the time after which it would end it.
+pub(crate) fn watchdog() -> Option<Duration> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    watchdog_of(number("WATCHDOG_USEC"), number("WATCHDOG_PID"))
+}
+
+fn watchdog_of(micros: Option<u64>, pid: Option<u64>) -> Option<Duration> {
+    let ours = pid.is_none_or(|pid| pid == u64::from(std::process::id()));
+    let micros = micros.filter(|micros| *micros > 0 && ours)?;
+    Some(Duration::from_micros(micros) / 3)
 }
 
 #[cfg(target_os = "linux")]
@@ -65,14 +79,14 @@ fn datagram(_: &std::ffi::OsStr, _: &[u8]) -> io::Result<()> {
 
 /// The name of this host up to its first dot.
 #[cfg(unix)]
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(not(unix))]
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
@@ -139,6 +153,17 @@ mod tests {
         }
         assert!(datagram("vsock:1:2".as_ref(), b"READY=1").is_err());
         assert!(datagram("@".repeat(200).as_ref(), b"READY=1").is_err());
+    }
+
+    #[test]
+    fn the_watchdog_is_fed_by_the_process_that_it_watches() {
+        let own = u64::from(std::process::id());
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(watchdog_of(Some(3_000_000), None), second);
+        assert_eq!(watchdog_of(Some(3_000_000), Some(own)), second);
+        assert_eq!(watchdog_of(Some(3_000_000), Some(own + 1)), None);
+        assert_eq!(watchdog_of(None, Some(own)), None);
+        assert_eq!(watchdog_of(Some(0), None), None);
     }
 
     #[test]

@@ -37,6 +37,14 @@ pub(crate) struct New {
     json: bool,
 }
 
+/// A token that nobody has had before.
+pub(crate) fn fresh() -> Result<String, Failure> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::Failed(format!("no random numbers: {error}")))?;
+    Ok(format!("{MARK}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes)))
+}
+
 impl Token {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match self {
@@ -59,10 +67,7 @@ impl New {
             time.map_err(|_| Failure::input("--expires takes a time as 2027-01-01T00:00:00Z"))
         });
         let expires = expires.transpose()?;
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes)
-            .map_err(|error| Failure::Failed(format!("no random numbers: {error}")))?;
-        let token = format!("{MARK}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes));
+        let token = fresh()?;
         let sha256 = hash_of(&token);
         let until = expires.map_or(String::new(), |at| format!("\nexpires = \"{at}\""));
         let lines = format!("[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{sha256}\"{until}");

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::find::Target;
-use super::layout::{Layout, Wish};
+use super::layout::{Layout, Wish, quoted};
 use super::members::Members;
 use super::settings::LogFormat;
 use super::shape::Shape;
@@ -40,9 +40,13 @@ pub(crate) struct Up {
     /// What is logged: error, warn, info, debug, trace, or directives by module
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: String,
-    /// The access file: bearer tokens, and who may do what. Callers then show a token
+    /// The access file: bearer tokens, and who may do what. Callers then show a token; needs
+    /// TLS, as --tls makes it
     #[arg(long, value_name = "FILE")]
     access: Option<PathBuf>,
+    /// Make a token that only this user's commands find, and refuse everybody else on the machine
+    #[arg(long, conflicts_with = "access")]
+    private: bool,
     /// Nodes write who was granted, lost and refused what into the data directory
     #[arg(long)]
     audit: bool,
@@ -103,6 +107,7 @@ impl Up {
             log: Some(self.log.clone()),
             history: self.history,
             access: self.access.clone(),
+            private: self.private,
             audit: self.audit,
         };
         let mut layout = Layout::open(self.data.as_deref(), &wish)?;
@@ -121,11 +126,12 @@ impl Up {
             return Err(failure);
         }
         let endpoints = layout.cluster.nodes.iter().map(|node| node.api.clone());
-        let entry = registry::enter(endpoints.collect(), layout.tls_files());
+        let bearer_file = layout.bearer_file();
+        let entry = registry::enter(endpoints.collect(), layout.tls_files(), bearer_file.clone());
         if let Err(error) = &entry {
             tracing::warn!("other commands need --endpoints to find this cluster: {error}");
         }
-        let open = layout.tls_files().is_none() && self.access.is_none();
+        let open = layout.tls_files().is_none() && self.access.is_none() && bearer_file.is_none();
         if layout.cluster.faults.byzantine() > 0 && open {
             anstream::eprintln!(
                 "on this machine nobody has to show who they are, and one endpoint is believed \
@@ -180,6 +186,7 @@ impl Up {
             let more = json!({
                 "data": layout.folder.display().to_string(),
                 "tls": layout.tls_files(),
+                "bearer_file": layout.bearer_file(),
                 "serve": self.processes.then(|| by_hand().collect::<Vec<_>>()),
             });
             return output::line(more.to_string());
@@ -199,6 +206,13 @@ impl Up {
             "\nIn another terminal:\n  conclave lock hello -- echo inside\n  conclave status\n  \
              conclave locks",
         )?;
+        if let Some(path) = layout.bearer_file() {
+            output::line(format!(
+                "\nNobody else on this machine may use it: your commands find the token by \
+                 themselves; for curl:\n  -H \"Authorization: Bearer $(cat {})\"",
+                quoted(&path.display().to_string())
+            ))?;
+        }
         if self.processes {
             let first = layout.serve_command(1);
             output::line(format!(

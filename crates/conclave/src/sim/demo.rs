@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 use conclave_protocol::lock::Protocol;
 use conclave_sim::trace::Line;
-use conclave_sim::{Options, invariants, swarm};
+use conclave_sim::{Options, demo, invariants, swarm};
 use serde_json::{Value, json};
 
 use super::run::{Measured, Subject, load, measure_lock};
@@ -21,6 +21,10 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     worlds: u64,
+    /// How many more go through the faults of `conclave demo`, with the times of real nodes
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    demos: u64,
     /// The first seed
     #[arg(long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000))]
@@ -58,7 +62,7 @@ const FAULTS: [(&str, &str, &str); 11] = [
 ];
 
 /// The properties that are watched, in plain words.
-const PROPERTIES: [(&str, &str); 10] = [
+const PROPERTIES: [(&str, &str); 14] = [
     (
         "exclusion",
         "different groups were never inside at the same true time",
@@ -81,7 +85,17 @@ const PROPERTIES: [(&str, &str); 10] = [
         "bypass",
         "late members passed a waiting request only so often",
     ),
+    (
+        "migration",
+        "whoever was served first as a holder had been granted a quorum",
+    ),
     ("no-forgotten", "once faults had ended, every request ended"),
+    (
+        "served-in-time",
+        "whoever a quorum could serve was served, also during faults",
+    ),
+    ("kept", "holds that a quorum could keep were kept"),
+    ("next-step", "nothing waited without a timer"),
     ("memory", "nodes kept only what is live"),
     ("structure", "every queue of every node was in order"),
 ];
@@ -139,14 +153,20 @@ impl Demo {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let work = || loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
-            if place >= self.worlds {
+            if place >= self.worlds + self.demos {
                 break;
             }
-            let one = world(&swarm(Protocol::Parallel, self.seed + place, None));
+            // The long ones first.
+            let one = if place < self.demos {
+                world(&demo(self.seed + place, None))
+            } else {
+                let seed = self.seed + place - self.demos;
+                world(&swarm(Protocol::Parallel, seed, None))
+            };
             if let Ok(mut whole) = whole.lock() {
                 whole.add(one);
                 if let Some(progress) = progress {
-                    progress.set(whole.worlds, self.worlds);
+                    progress.set(whole.worlds, self.worlds + self.demos);
                 }
             }
         };

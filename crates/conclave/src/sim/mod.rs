@@ -106,6 +106,14 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
+    /// One seed.
+    pub(crate) fn one(seed: u64) -> Self {
+        Self {
+            from: seed,
+            to: seed,
+        }
+    }
+
     pub(crate) fn all(self) -> RangeInclusive<u64> {
         self.from..=self.to
     }

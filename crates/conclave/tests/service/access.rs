@@ -2,16 +2,25 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use conclave_client::Security;
+use conclave_client::secure::Secret;
+use rustix::process::Signal;
+use rustls::{ClientConnection, StreamOwned};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::cluster::{Cluster, Kid, conclave, ran, until};
+use crate::cluster::{Cluster, Kid, PATIENCE, conclave, ran, signal, until};
+use crate::tls::{Shown, raw_config};
 
 /// A cluster with an access file, and the tokens of its principals in files.
 struct Guarded {
@@ -90,10 +99,44 @@ impl Guarded {
         ran(&mut self.command(principal, words))
     }
 
-    /// Asks one node over HTTP.
+    fn tls(&self) -> PathBuf {
+        self.cluster.data().join("tls")
+    }
+
+    /// Asks one node over HTTP, without a certificate.
     fn ask(&self, node: usize, who: Option<&str>, method: &str, path: &str, body: &Value) -> Told {
         let token = who.map(|principal| self.token(principal));
-        ask(&self.cluster.nodes[node].api, token, method, path, body)
+        let shown = token.map_or(String::new(), |token| {
+            format!("authorization: Bearer {token}\r\n")
+        });
+        self.ask_as(node, None, &shown, &format!("{method} {path}"), body)
+    }
+
+    /// Asks one node over HTTP, with a certificate and more lines in the head.
+    fn ask_as(
+        &self,
+        node: usize,
+        shown: Option<&Shown>,
+        lines: &str,
+        what: &str,
+        body: &Value,
+    ) -> Told {
+        let host = self.cluster.nodes[node].api.strip_prefix("https://");
+        let host = host.unwrap();
+        let socket = TcpStream::connect(host).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let config = raw_config(&self.tls().join("ca.pem"), shown);
+        let name = host.split(':').next().unwrap().to_owned();
+        let session = ClientConnection::new(config, name.try_into().unwrap()).unwrap();
+        let mut stream = StreamOwned::new(session, socket);
+        let body = body.to_string();
+        let request = format!(
+            "{what} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        told(stream)
     }
 
     fn post(&self, node: usize, principal: &str, path: &str, body: &Value) -> Told {
@@ -104,35 +147,21 @@ impl Guarded {
 /// An answer: status, and the code of its error or its body.
 type Told = (u16, String, Value);
 
-fn ask(api: &str, token: Option<&str>, method: &str, path: &str, body: &Value) -> Told {
-    let host = api.strip_prefix("http://").unwrap();
-    let mut stream = TcpStream::connect(host).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
-    let body = body.to_string();
-    let shown = token.map_or(String::new(), |token| {
-        format!("authorization: Bearer {token}\r\n")
-    });
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{shown}\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    let status = line.split(' ').nth(1).unwrap().parse().unwrap();
-    let mut rest = String::new();
-    reader.read_to_string(&mut rest).unwrap();
-    let body = rest.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+/// Reads an answer to the end of its connection, which may come without a farewell.
+fn told(mut stream: impl Read) -> Told {
+    let mut bytes = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+    }
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+    let status = head
+        .split(' ')
+        .nth(1)
+        .map_or(0, |word| word.parse().unwrap());
     let json: Value = serde_json::from_str(body).unwrap_or(Value::Null);
-    let code = json["error"]["code"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    (status, code, json)
+    let code = json["error"]["code"].as_str().unwrap_or_default();
+    (status, code.to_owned(), json)
 }
 
 fn new_token(home: &TempDir, principal: &str) -> Value {
@@ -165,7 +194,7 @@ fn whoever_is_not_known_or_not_permitted_is_refused_by_name_at_every_node() {
             "/v1/cluster",
         ] {
             let nobody = it.ask(node, None, "GET", path, &Value::Null);
-            expect(&nobody, 401, "unauthenticated", path);
+            expect(&nobody, 401, "no_certificate", path);
             let wrong = it.ask(node, Some("wrong"), "GET", path, &Value::Null);
             expect(&wrong, 401, "unauthenticated", path);
         }
@@ -173,7 +202,7 @@ fn whoever_is_not_known_or_not_permitted_is_refused_by_name_at_every_node() {
             assert_eq!(it.ask(node, None, "GET", path, &Value::Null).0, 200);
         }
         let nobody = it.ask(node, None, "POST", "/v1/locks/ci/a/acquire", &none);
-        expect(&nobody, 401, "unauthenticated", "acquire");
+        expect(&nobody, 401, "no_certificate", "acquire");
         let dev = it.post(node, "dev", "/v1/locks/ci/a/acquire", &none);
         expect(&dev, 403, "not_permitted", "another's prefix");
         let ops = it.post(node, "ops", "/v1/locks/ci/a/acquire", &none);
@@ -199,12 +228,10 @@ fn whoever_is_not_known_or_not_permitted_is_refused_by_name_at_every_node() {
     let (code, _, err) = lock("wrong", "ci/a");
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("not authenticated"), "{err}");
+    // Without a token it is the client that its certificate names.
     let (code, _, err) = ran(&mut it.cluster.command(&["lock", "ci/a", "--try", "--", "true"]));
     assert_eq!(code, 2, "{err}");
-    assert!(err.contains("not authenticated"), "{err}");
-    let (code, _, err) = ran(&mut it.cluster.command(&["status"]));
-    assert_eq!(code, 2, "{err}");
-    assert!(err.contains("show who you are"), "{err}");
+    assert!(err.contains("not permitted"), "{err}");
 }
 
 /// A client that has the cluster's description needs no API at all: the peer port refuses it.
@@ -216,11 +243,11 @@ fn the_peer_port_of_every_node_asks_who_it_is() {
     let text = fs::read_to_string(it.cluster.data().join("cluster.toml")).unwrap();
     let cluster = conclave_wire::Cluster::parse(&text).unwrap();
     let nodes: Vec<u32> = cluster.nodes.iter().map(|node| node.id).collect();
+    let ca = it.tls().join("ca.pem");
     for (who, fits) in [(None, false), (Some("wrong"), false), (Some("ci"), true)] {
-        let mut security = conclave_client::Security::default();
+        let mut security = Security::from_files(&ca, None).unwrap();
         if let Some(who) = who {
-            let token = conclave_client::secure::Secret::new(it.token(who));
-            security = security.with_bearer(token);
+            security = security.with_bearer(Secret::new(it.token(who)));
         }
         let client = conclave_client::Client::builder().cluster(cluster.clone());
         let taken = runtime.block_on(async {
@@ -236,11 +263,9 @@ fn the_peer_port_of_every_node_asks_who_it_is() {
             continue;
         }
         let refused = conclave_client::AcquireError::NotAuthenticated;
-        assert_eq!(taken.0, Err(refused));
-        let named = taken
-            .1
-            .iter()
-            .filter(|(_, why)| why.contains("not authenticated"));
+        assert!(who.is_none() || taken.0 == Err(refused), "{:?}", taken.0);
+        let words = who.map_or("nothing was shown", |_| "not authenticated");
+        let named = taken.1.iter().filter(|(_, why)| why.contains(words));
         assert!(
             named.count() >= 2,
             "a quorum of {nodes:?} says so: {:?}",
@@ -281,6 +306,29 @@ fn a_handle_counts_in_the_hands_of_its_principal_alone() {
         kept["handle"].as_str().unwrap(),
     ];
     audited(&it, &secrets);
+}
+
+#[test]
+fn a_lease_counts_in_the_hands_of_its_principal_alone() {
+    let it = Guarded::start(&[]);
+    let wish = json!({ "for_ms": 20_000, "wait_ms": 20_000 });
+    let (status, _, held) = it.post(0, "ci", "/v1/leases/open/h/acquire", &wish);
+    assert_eq!(status, 200, "{held}");
+    let handle = json!({ "handle": held["handle"] });
+    for node in 0..3 {
+        for path in ["/v1/leases/renew", "/v1/leases/release"] {
+            let stolen = it.post(node, "dev", path, &handle);
+            expect(&stolen, 403, "foreign_handle", path);
+            let nobody = it.ask(node, None, "POST", path, &handle);
+            assert_eq!(nobody.0, 401, "{path}: {nobody:?}");
+        }
+        let (status, _, renewed) = it.post(node, "ci", "/v1/leases/renew", &handle);
+        assert_eq!(status, 200, "{renewed}");
+    }
+    let (status, _, released) = it.post(2, "ci", "/v1/leases/release", &handle);
+    assert_eq!(status, 200, "{released}");
+    let (status, _, taken) = it.post(1, "dev", "/v1/leases/open/h/acquire", &wish);
+    assert_eq!(status, 200, "{taken}");
 }
 
 /// What happened stands in the audit logs, and nothing secret does.
@@ -437,4 +485,192 @@ fn a_changed_access_file_counts_without_a_restart() {
         let all = (0..3).map(|node| it.post(node, "late", "/v1/locks/new/c/acquire", &body).0);
         all.into_iter().all(|status| status != 403)
     });
+}
+
+/// Records what comes to the address of a node that is gone.
+fn squat(address: &str, heard: &Arc<Mutex<Vec<Vec<u8>>>>) {
+    let listener = TcpListener::bind(address).unwrap();
+    let heard = heard.clone();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let heard = heard.clone();
+            std::thread::spawn(move || {
+                // It answers nothing: what is sent before that is what it has.
+                let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
+                let (mut all, mut chunk) = (Vec::new(), [0; 4096]);
+                while let Ok(count @ 1..) = socket.read(&mut chunk) {
+                    all.extend_from_slice(&chunk[..count]);
+                }
+                heard.lock().unwrap().push(all);
+            });
+        }
+    });
+}
+
+/// Somebody who listens where a node was is sent nothing that lets him in anywhere.
+#[test]
+fn whoever_listens_in_the_place_of_a_node_gets_nothing_to_use() {
+    let it = Guarded::start(&["--processes"]);
+    let gone = &it.cluster.nodes[2];
+    signal(gone.pid, Signal::KILL);
+    until("the node is gone", || {
+        TcpStream::connect(&gone.peer).is_err()
+    });
+    let (peers, apis) = <(Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>)>::default();
+    let api = gone.api.split_once("://").unwrap().1;
+    squat(&gone.peer, &peers);
+    squat(api, &apis);
+    let body = json!({ "wait_ms": 20_000 });
+    let mut number = 0;
+    until("a gateway, a node and clients have called", || {
+        number += 1;
+        let name = format!("/v1/locks/ci/{number}/acquire");
+        assert_eq!(it.post(0, "ci", &name, &body).0, 200);
+        let looked = it.ask(1, Some("ci"), "GET", "/v1/locks", &Value::Null);
+        assert_eq!(looked.0, 200, "{}", looked.2);
+        let name = format!("ci/smart{number}");
+        let (code, _, err) = it.run("ci", &["lock", &name, "--", "true"]);
+        assert_eq!(code, 0, "{err}");
+        peers.lock().unwrap().len() > 2 && apis.lock().unwrap().len() > 1
+    });
+    let honest = &it.cluster.nodes[0];
+    let (peers, apis) = (peers.lock().unwrap(), apis.lock().unwrap());
+    let honest_api = honest.api.split_once("://").unwrap().1;
+    let all = peers.iter().map(|heard| (honest.peer.as_str(), heard));
+    for (address, heard) in all.chain(apis.iter().map(|heard| (honest_api, heard))) {
+        let has = |word: &str| {
+            heard
+                .windows(word.len())
+                .any(|part| part == word.as_bytes())
+        };
+        assert!(!has(it.token("ci")), "a token was handed out");
+        assert!(!has("conclave-node:"), "a node's proof was handed out");
+        // Said again to a node that lives it begins a handshake that its author cannot end.
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(1)))
+            .unwrap();
+        socket.write_all(heard).unwrap();
+        let mut first = [0];
+        if let Ok(1) = socket.read(&mut first) {
+            assert!(
+                [0x15, 0x16].contains(&first[0]),
+                "a node answers: {first:?}"
+            );
+        }
+    }
+}
+
+/// What once showed other nodes that a process is a node, made from the secret that all share.
+fn old_proof(data: &Path) -> String {
+    let secret = fs::read_to_string(data.join("secret")).unwrap();
+    let key = blake3::derive_key("conclave 2026 handle seal v1", secret.trim().as_bytes());
+    let key = blake3::derive_key("conclave 2026 node credential v1", &key);
+    let proof = blake3::keyed_hash(&key, &0_u32.to_le_bytes());
+    let proof = BASE64_URL_SAFE_NO_PAD.encode(proof.as_bytes());
+    format!("conclave-node:0:{proof}")
+}
+
+/// In whose name a call is made is believed from a node's certificate alone.
+#[test]
+fn only_the_certificate_of_a_node_speaks_for_others() {
+    let it = Guarded::start(&[]);
+    let name = "conclave-principal: ops\r\n";
+    let proof = format!(
+        "authorization: Bearer {}\r\n{name}",
+        old_proof(it.cluster.data())
+    );
+    let token = format!("authorization: Bearer {}\r\n{name}", it.token("ci"));
+    let (node, client) = (
+        Shown::of(&it.tls(), "node-1"),
+        Shown::of(&it.tls(), "client-local"),
+    );
+    let held = it.post(0, "ci", "/v1/locks/ci/a/acquire", &json!({ "wait_ms": 0 }));
+    assert_eq!(held.0, 200, "{}", held.2);
+    // Whoever administers sees the sessions of others.
+    let sessions = |shown: Option<&Shown>, lines: &str| {
+        let (status, code, json) = it.ask_as(1, shown, lines, "GET /v1/sessions", &Value::Null);
+        (
+            status,
+            code,
+            json["sessions"].as_array().map_or(0, Vec::len),
+        )
+    };
+    for shown in [None, Some(&client), Some(&node)] {
+        let (status, code, _) = sessions(shown, &proof);
+        assert_eq!((status, code.as_str()), (401, "unauthenticated"));
+    }
+    assert_eq!(sessions(Some(&node), name), (200, String::new(), 1));
+    assert_eq!(sessions(Some(&client), name), (200, String::new(), 0));
+    let dev = token.replace(it.token("ci"), it.token("dev"));
+    assert_eq!(sessions(Some(&node), &dev), (200, String::new(), 0));
+}
+
+/// A token that is taken out of the access file ends what it opened, although the file looks as
+/// old and as long as before.
+#[test]
+fn a_token_that_is_gone_ends_its_open_connections() {
+    let it = Guarded::start(&[]);
+    let runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = { runtime }.enable_all().worker_threads(1).build().unwrap();
+    let ca = it.tls().join("ca.pem");
+    let security = |who: &str| {
+        let security = Security::from_files(&ca, None).unwrap();
+        security.with_bearer(Secret::new(it.token(who)))
+    };
+    let text = fs::read_to_string(it.cluster.data().join("cluster.toml")).unwrap();
+    let cluster = conclave_wire::Cluster::parse(&text).unwrap();
+    let connect = |who: &str| {
+        let client = conclave_client::Client::builder().cluster(cluster.clone());
+        let client = client.security(security(who));
+        runtime.block_on(async {
+            let client = client.connect().await.unwrap();
+            let guard = client.lock(format!("open/{who}")).try_acquire().await;
+            (client, guard.unwrap().expect("it is free"))
+        })
+    };
+    let (late, _held) = connect("late");
+    let (ci, _kept) = connect("ci");
+    let host = it.cluster.nodes[0].api.strip_prefix("https://").unwrap();
+    let session = ClientConnection::new(
+        raw_config(&ca, None),
+        "127.0.0.1".to_owned().try_into().unwrap(),
+    );
+    let socket = TcpStream::connect(host).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut watch = StreamOwned::new(session.unwrap(), socket);
+    let request = format!(
+        "GET /v1/watch?prefix=open/ HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
+         authorization: Bearer {}\r\n\r\n",
+        it.token("late")
+    );
+    watch.write_all(request.as_bytes()).unwrap();
+    let mut first = [0; 12];
+    watch.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+
+    let access = it.cluster.home.path().join("access.toml");
+    let written = fs::metadata(&access).unwrap().modified().unwrap();
+    let text = fs::read_to_string(&access).unwrap();
+    let hash = conclave_node::access::hash_of(it.token("late"));
+    assert!(text.contains(&hash));
+    fs::write(&access, text.replace(&hash, &"0".repeat(64))).unwrap();
+    let file = fs::File::options().write(true).open(&access).unwrap();
+    file.set_modified(written).unwrap();
+
+    let mut rest = Vec::new();
+    if let Err(error) = watch.read_to_end(&mut rest) {
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+    }
+    let refused = |client: &conclave_client::Client| {
+        let troubles = client.driver().troubles();
+        let named = troubles.iter();
+        named
+            .filter(|(_, why)| why.contains("not authenticated"))
+            .count()
+    };
+    until("its connections end and are refused", || {
+        refused(&late) >= 2
+    });
+    assert_eq!(refused(&ci), 0, "others go on");
 }

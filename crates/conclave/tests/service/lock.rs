@@ -110,8 +110,8 @@ fn signals_are_passed_on() {
     kid.0.kill().unwrap();
     kid.end();
     assert_eq!(line(), "TERM", "the command is told that its lock is going");
-    // It takes no notice, so it would run for ever.
-    signal(pid, Signal::KILL);
+    // It takes no notice, and would run for ever.
+    until("the command is killed in time", || !lives(pid));
 }
 
 #[test]
@@ -127,6 +127,137 @@ fn the_command_ends_with_whoever_holds_its_lock() {
     kid.0.kill().unwrap();
     kid.end();
     until("the command ends", || !lives(pid));
+}
+
+/// A command that takes no notice of TERM and has two children like it, one in a session of its
+/// own, and the numbers of all three.
+fn stubborn(output: &mut impl BufRead) -> Vec<u32> {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let pids = line.split_whitespace().map(|pid| pid.parse().unwrap());
+    let pids: Vec<u32> = pids.collect();
+    assert_eq!(pids.len(), 3, "{line}");
+    pids
+}
+
+const STUBBORN: &str = "trap '' TERM; sleep 1000 & one=$!; setsid sleep 1000 & \
+                        echo $$ $one $!; while :; do wait; done";
+
+#[test]
+fn a_command_does_not_outlive_its_lock_when_the_holder_stands_still() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let words = ["lock", "x", "--ttl", "2s", "--", "sh", "-c", STUBBORN];
+    let mut kid = Kid::spawn(&mut cluster.command(&words));
+    let pids = stubborn(&mut kid.output());
+    kid.signal(Signal::STOP);
+    for pid in pids {
+        until("the command and its children are killed", || !lives(pid));
+    }
+    kid.signal(Signal::CONT);
+    assert_eq!(kid.code(), 4, "{}", kid.errors());
+}
+
+#[test]
+fn nothing_that_a_command_has_started_outlives_the_lock_of_a_holder_that_was_killed() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let words = ["lock", "x", "--ttl", "2s", "--", "sh", "-c", STUBBORN];
+    let mut kid = Kid::spawn(&mut cluster.command(&words));
+    let pids = stubborn(&mut kid.output());
+    kid.signal(Signal::KILL);
+    for pid in pids {
+        until("the command and its children are killed", || !lives(pid));
+    }
+}
+
+/// Below a terminal the command is in the terminal's foreground group, with whoever holds its
+/// lock, so that no group of its own can be killed.
+#[test]
+fn children_of_a_command_below_a_terminal_do_not_outlive_its_lock() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let place = tempfile::tempdir().unwrap();
+    let (file, pids) = (place.path().join("command"), place.path().join("pids"));
+    let stubborn_there = STUBBORN.replace("$!;", &format!("$! > {};", pids.display()));
+    fs::write(
+        &file,
+        format!("tty > /dev/null || exit 9; {stubborn_there}"),
+    )
+    .unwrap();
+    let ours = format!(
+        "{} lock x --ttl 2s -- sh {}",
+        env!("CARGO_BIN_EXE_conclave"),
+        file.display()
+    );
+    let command = cluster.command(&[]);
+    let mut terminal = std::process::Command::new("script");
+    terminal
+        .args(["-qec", &ours, "/dev/null"])
+        .stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            terminal.env(name, value);
+        }
+    }
+    let Ok(terminal) = terminal.stdout(Stdio::null()).spawn() else {
+        eprintln!("skipped: there is no `script` here to make a terminal");
+        return;
+    };
+    let _terminal = Kid(terminal);
+    until("the command runs", || {
+        fs::read_to_string(&pids).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let pids = stubborn(&mut fs::read(&pids).unwrap().as_slice());
+    let holder = parent(parent(pids[0]));
+    signal(holder, Signal::KILL);
+    for pid in pids {
+        until("the command and its children are killed", || !lives(pid));
+    }
+}
+
+/// The parent of a process.
+fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(')').next().unwrap();
+    fields.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_killed_guard_takes_the_command_with_it() {
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let script = format!("echo $PPID; {STUBBORN}");
+    let words = ["lock", "x", "--", "sh", "-c", &script];
+    let mut kid = Kid::spawn(&mut cluster.command(&words));
+    let mut output = kid.output();
+    let mut guard = String::new();
+    output.read_line(&mut guard).unwrap();
+    let pids = stubborn(&mut output);
+    signal(guard.trim().parse().unwrap(), Signal::KILL);
+    assert_eq!(kid.code(), 4);
+    let err = kid.errors();
+    assert!(err.contains("guards the command"), "{err}");
+    for pid in pids {
+        until("the command and its children are killed", || !lives(pid));
+    }
+    let (code, _, err) = cluster.run(&["lock", "x", "--try", "--", "true"]);
+    assert_eq!(code, 0, "{err}");
+}
+
+#[test]
+fn a_command_reads_what_its_lock_was_given() {
+    use std::io::Write;
+    let cluster = Cluster::start(&["--nodes", "1"]);
+    let mut command = cluster.command(&["lock", "x", "--", "cat"]);
+    command.stdin(Stdio::piped());
+    let mut kid = Kid::spawn(&mut command);
+    kid.0
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"all of it\n")
+        .unwrap();
+    let mut line = String::new();
+    kid.output().read_line(&mut line).unwrap();
+    assert_eq!(line, "all of it\n");
+    assert_eq!(kid.code(), 0);
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 mod access;
 mod against;
+mod audit;
+mod browser;
 mod chaos;
 mod cluster;
 mod demo;

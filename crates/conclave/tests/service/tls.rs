@@ -14,8 +14,9 @@ use conclave_client::secure::{Identity, Security, Side, Tls, explain};
 use conclave_client::{AcquireError, Client};
 use conclave_protocol::id::NodeId;
 use conclave_wire::greeting::{
-    Greeting, Rejection, Reply, Role, Service, VERSION, decode_reply, encode_greeting,
+    Greeting, Rejection, Reply, Role, Service, decode_reply, encode_greeting,
 };
+use conclave_wire::version::SPOKEN;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -28,13 +29,13 @@ use serde_json::Value;
 use crate::cluster::{Cluster, PATIENCE, conclave, ran, until};
 
 /// A certificate with its key.
-struct Shown {
+pub(crate) struct Shown {
     cert: PathBuf,
     key: PathBuf,
 }
 
 impl Shown {
-    fn of(folder: &Path, stem: &str) -> Self {
+    pub(crate) fn of(folder: &Path, stem: &str) -> Self {
         Self {
             cert: folder.join(format!("{stem}.pem")),
             key: folder.join(format!("{stem}.key")),
@@ -53,7 +54,7 @@ fn certs(words: &[&str]) {
 }
 
 /// TLS without any check of our own: what is refused is refused by the node.
-fn raw_config(ca: &Path, shown: Option<&Shown>) -> Arc<ClientConfig> {
+pub(crate) fn raw_config(ca: &Path, shown: Option<&Shown>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_file(ca).unwrap();
     roots.add(root).unwrap();
@@ -82,7 +83,7 @@ fn greet(
     let file = fs::read_to_string(cluster.data().join("cluster.toml")).unwrap();
     let described = conclave_wire::Cluster::parse(&file).unwrap();
     let greeting = Greeting {
-        version: VERSION,
+        versions: SPOKEN,
         role,
         target: NodeId(id - 1),
         process: 77,

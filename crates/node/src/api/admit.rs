@@ -15,7 +15,8 @@ use conclave_protocol::lock::{Action, Refusal};
 
 use super::App;
 use super::errors::Failure;
-use crate::access::{NOBODY, is_principal};
+use crate::access::{NOBODY, TokenHash, is_principal};
+use crate::who::account_of;
 
 /// By this header a node that asks another says in whose name. Only nodes are believed.
 pub(crate) const IN_THE_NAME_OF: &str = "conclave-principal";
@@ -27,6 +28,8 @@ const PUBLIC: [&str; 4] = ["/", "/healthz", "/readyz", "/v1/openapi.json"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     principal: Arc<str>,
+    /// What it takes is charged to this: its principal, or its address if nobody has to say.
+    account: Arc<str>,
     /// Whether a node asks for itself: it may see everything.
     node: bool,
     /// The token by which it showed who it is.
@@ -35,21 +38,35 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Somebody who did not have to say who they are.
-    fn nobody() -> Self {
+    fn nobody(extensions: &Extensions) -> Self {
+        let address = extensions.get::<SocketAddr>();
+        let account = address.map(|address| account_of(address.ip()));
         Self {
             principal: NOBODY.into(),
+            account: account.unwrap_or_else(|| NOBODY.into()),
             node: false,
             bearer: None,
         }
     }
 
+    /// Somebody who has shown who they are.
+    fn known(principal: Arc<str>, node: bool, bearer: Option<Secret>) -> Self {
+        Self {
+            account: principal.clone(),
+            principal,
+            node,
+            bearer,
+        }
+    }
+
     /// This node, looking for itself.
     pub(crate) fn itself() -> Self {
-        Self {
-            principal: NOBODY.into(),
-            node: true,
-            bearer: None,
-        }
+        Self::known(NOBODY.into(), true, None)
+    }
+
+    /// Whom what it takes is charged to.
+    pub(crate) fn account(&self) -> &Arc<str> {
+        &self.account
     }
 
     /// The token by which it showed who it is.
@@ -67,12 +84,12 @@ impl Caller {
         &self.principal
     }
 
-    /// In whose name nodes are asked; empty if nobody has to say.
+    /// In whose name nodes are asked; its address if nobody has to say.
     pub(crate) fn told(&self) -> Arc<str> {
-        if *self.principal == *NOBODY {
+        if *self.account == *NOBODY {
             return Arc::default();
         }
-        self.principal.clone()
+        self.account.clone()
     }
 
     /// Who reads; none if it may see everything.
@@ -98,11 +115,11 @@ pub(crate) async fn admit(
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
-    let found = app.caller(request.headers(), request.extensions());
-    let public = PUBLIC.contains(&request.uri().path());
-    let caller = match found {
-        Ok(caller) => caller,
-        Err(_) if public => Caller::nobody(),
+    match app.admitted(&request) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(failure) => {
             app.count_failure(&failure);
             app.note_refusal("", None, failure.code(), request.extensions());
@@ -110,14 +127,27 @@ pub(crate) async fn admit(
             if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
                 return tonic::Status::from(failure).into_http();
             }
-            return failure.into_response();
+            failure.into_response()
         }
-    };
-    request.extensions_mut().insert(caller);
-    next.run(request).await
+    }
 }
 
 impl App {
+    /// Who calls, if the call is not one that a page of another site had a browser make.
+    fn admitted(&self, request: &Request<Body>) -> Result<Caller, Failure> {
+        self.origins.check(request)?;
+        let public = PUBLIC.contains(&request.uri().path());
+        let caller = match self.caller(request.headers(), request.extensions()) {
+            Err(_) if public => Caller::nobody(request.extensions()),
+            found => found?,
+        };
+        let unknown = caller.principal() == NOBODY && !caller.is_node();
+        if self.gate.is_open() && unknown {
+            self.origins.check_host(request)?;
+        }
+        Ok(caller)
+    }
+
     fn caller(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Failure> {
         let identity = extensions.get::<Option<Identity>>();
         let identity = identity.and_then(Option::as_ref);
@@ -131,32 +161,19 @@ impl App {
         let who = self.gate.who(identity, bearer);
         let who = who.map_err(|_| Failure::Unauthenticated)?;
         let Some(who) = who else {
-            return Ok(Caller::nobody());
+            return Ok(Caller::nobody(extensions));
         };
         if !who.gateway {
-            return Ok(Caller {
-                principal: who.principal,
-                node: false,
-                bearer: bearer
-                    .and_then(|token| std::str::from_utf8(token).ok())
-                    .map(Secret::new),
-            });
+            let bearer = bearer.and_then(|token| std::str::from_utf8(token).ok());
+            return Ok(Caller::known(who.principal, false, bearer.map(Secret::new)));
         }
         let Some(name) = headers.get(IN_THE_NAME_OF) else {
-            return Ok(Caller {
-                principal: who.principal,
-                node: true,
-                bearer: None,
-            });
+            return Ok(Caller::known(who.principal, true, None));
         };
         let name = name.to_str().ok();
         let name = name.filter(|name| is_principal(name) || *name == NOBODY);
         name.map_or(Err(Failure::Unauthenticated), |name| {
-            Ok(Caller {
-                principal: name.into(),
-                node: false,
-                bearer: None,
-            })
+            Ok(Caller::known(name.into(), false, None))
         })
     }
 
@@ -183,12 +200,21 @@ impl App {
         caller.node || rules.may(&caller.principal, action, name.bytes())
     }
 
+    /// Whether the caller still is who it was when it called: its token counts.
+    pub(crate) fn recognises(&self, caller: &Caller) -> Result<(), Failure> {
+        let counts = caller.bearer.as_ref().is_none_or(|token| {
+            let token = TokenHash::of(token.reveal().as_bytes());
+            self.gate.is_open() || self.gate.counts(&token, &caller.principal)
+        });
+        counts.then_some(()).ok_or(Failure::Unauthenticated)
+    }
+
     /// Notes a call that was refused.
     pub(crate) fn note_refusal(
         &self,
         principal: &str,
         name: Option<&Name>,
-        reason: &str,
+        reason: &'static str,
         extensions: &Extensions,
     ) {
         if let Some(audit) = &self.audit {

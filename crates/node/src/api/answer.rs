@@ -1,11 +1,10 @@
-//! The answer to an acquire or a keepalive, with times that are true when it is written.
+//! The answer that gives or renews a lock or a lease, with times that are true when it is written.
 //!
 //! The caller's deadline is its own send time + `waited_ms` + `valid_ms`. It sent before the
 //! request arrived, so counting the wait from the arrival can only make the deadline earlier, and
 //! so does rounding both down. The wait is counted by two clocks whose rates may differ: what
 //! they may differ by during the wait is taken off the validity.
 
-use std::fmt::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,28 +13,79 @@ use conclave_client::clock;
 use conclave_protocol::Instant;
 use conclave_protocol::lock::Times;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-/// A lock that was given or renewed, as its holder is told.
+/// A lock or a lease that was given or renewed, as its holder is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// The sealed handle.
     pub(crate) handle: String,
     /// The fencing token.
     pub(crate) token: u64,
-    /// The identity that the token fences.
-    pub(crate) group: String,
+    /// The identity that the token of a lock fences.
+    pub(crate) group: Option<String>,
     /// The slot of a semaphore that was taken.
     pub(crate) slot: Option<u32>,
+    /// How many attempts a lease took.
+    pub(crate) attempts: Option<u32>,
     /// When the request arrived.
     pub(crate) arrived: Instant,
-    /// Until when the lock is held.
+    /// Until when it is held.
     pub(crate) until: Instant,
     /// The drift of clocks.
     pub(crate) times: Times,
 }
 
+/// A lock that was taken or kept.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Acquired<'a> {
+    /// The right to keep and release the lock, at any node. Keep it secret.
+    handle: &'a str,
+    /// The fencing token: larger than those of all earlier holders that exclude this one.
+    token: u64,
+    /// Who shares the token, for the check at the resource.
+    group: &'a str,
+    /// The slot that was taken, from 1, if slots were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    slot: Option<u32>,
+    /// How long it is held: your deadline is the moment you sent the request, plus `waited_ms`,
+    /// plus this.
+    valid_ms: u64,
+    /// How long the request was at the node.
+    waited_ms: u64,
+}
+
+/// A lease that was taken or renewed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Leased<'a> {
+    /// What renews and releases it, at any node. Keep it secret.
+    handle: &'a str,
+    /// The fencing token: larger than that of every holder before.
+    token: u64,
+    /// How many attempts it took.
+    attempts: u32,
+    /// How long it is held: your deadline is the moment you sent the request, plus `waited_ms`,
+    /// plus this.
+    valid_ms: u64,
+    /// How long the request was at the node.
+    waited_ms: u64,
+}
+
+/// It was given back.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Released {
+    released: bool,
+}
+
+impl Released {
+    /// The answer.
+    pub(crate) const DONE: Self = Self { released: true };
+}
+
 impl Answer {
-    /// How long the lock is still valid and how long the request has waited, in milliseconds;
+    /// How long it is still valid and how long the request has waited, in milliseconds;
     /// none if nothing is left.
     pub(crate) fn times(&self, now: Instant) -> Option<(u64, u64)> {
         let waited = now.since(self.arrived);
@@ -49,35 +99,40 @@ impl Answer {
     /// The JSON object with the times of `now`; none if nothing is left.
     pub(crate) fn json(&self, now: Instant) -> Option<String> {
         let (valid, waited) = self.times(now)?;
-        let mut out = self.head();
-        write!(out, "{valid},\"waited_ms\":{waited}}}").ok()?;
-        Some(out)
+        self.told(valid, waited).ok()
     }
 
-    fn head(&self) -> String {
-        // A handle is base64, which needs no escape.
-        let group = serde_json::Value::from(self.group.as_str());
-        let slot = self.slot.map(|slot| format!(",\"slot\":{slot}"));
-        format!(
-            "{{\"handle\":\"{}\",\"token\":{},\"group\":{group}{},\"valid_ms\":",
-            self.handle,
-            self.token,
-            slot.unwrap_or_default()
-        )
+    fn told(&self, valid_ms: u64, waited_ms: u64) -> serde_json::Result<String> {
+        let (handle, token) = (&self.handle[..], self.token);
+        if let Some(attempts) = self.attempts {
+            return serde_json::to_string(&Leased {
+                handle,
+                token,
+                attempts,
+                valid_ms,
+                waited_ms,
+            });
+        }
+        serde_json::to_string(&Acquired {
+            handle,
+            token,
+            group: self.group.as_deref().unwrap_or_default(),
+            slot: self.slot,
+            valid_ms,
+            waited_ms,
+        })
     }
 
     /// The object as a body that is made when it is written.
     pub(crate) fn into_body(self) -> Body {
-        let length = self.head().len() + NUMBER_MAX * 2 + ",\"waited_ms\":}\n".len();
+        let longest = self.told(u64::MAX, u64::MAX).unwrap_or_default();
+        let length = longest.len() + "\n".len();
         Body::new(AnswerBody {
             answer: Some(self),
             length,
         })
     }
 }
-
-/// The most digits of a number of milliseconds.
-const NUMBER_MAX: usize = 20;
 
 /// The length is told before the numbers are known: spaces fill it.
 struct AnswerBody {
@@ -128,8 +183,9 @@ mod tests {
         Answer {
             handle: "abc_-".into(),
             token: 7,
-            group: "group:a\"b".into(),
+            group: Some("group:a\"b".into()),
             slot: None,
+            attempts: None,
             arrived: at(arrived_ms),
             until: at(until_ms),
             times: Times::default(),

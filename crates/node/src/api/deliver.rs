@@ -1,7 +1,7 @@
-//! An answer that gives a lock away must arrive. From the moment a handle exists until its answer
-//! may have reached the caller, a [`Guard`] goes with it; if it is dropped on the way, the lock is
-//! released. Once a byte of the answer may be out, nothing is released any more: whoever has been
-//! told that it holds a lock must not lose it.
+//! An answer that gives a lock or a lease away must arrive. From the moment a handle exists until
+//! its answer may have reached the caller, a [`Guard`] goes with it; if it is dropped on the way,
+//! what was given is released. Once a byte of the answer may be out, nothing is released any more:
+//! whoever has been told that it holds a lock must not lose it.
 //!
 //! The way: the handler's future, the response and its body, the list of the connection
 //! ([`Deliveries`]) when the body is written to hyper's buffer, and its end when the connection
@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
+use conclave_client::LeaseGuard;
 use conclave_client::driver::{Driver, Work};
 use conclave_client::secure::Stream;
 use conclave_protocol::Instant;
@@ -27,29 +28,47 @@ use tokio::time::Sleep;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived(pub(crate) Instant);
 
-/// Gives up a handle whose answer did not reach its caller.
+/// Gives up what was given to a caller whom the answer did not reach.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    armed: Option<(Driver, Box<Handle>)>,
+    armed: Option<Given>,
+}
+
+/// What an answer gives away.
+#[derive(Debug)]
+enum Given {
+    Lock(Driver, Box<Handle>),
+    Lease(LeaseGuard),
 }
 
 impl Guard {
-    pub(crate) fn new(driver: Driver, handle: Box<Handle>) -> Self {
+    pub(crate) fn of_lock(driver: Driver, handle: Box<Handle>) -> Self {
         Self {
-            armed: Some((driver, handle)),
+            armed: Some(Given::Lock(driver, handle)),
         }
     }
 
-    /// The answer is on its way.
+    pub(crate) fn of_lease(lease: LeaseGuard) -> Self {
+        Self {
+            armed: Some(Given::Lease(lease)),
+        }
+    }
+
+    /// The answer is on its way: its caller has the handle, and this gateway keeps nothing.
     fn disarm(mut self) {
-        self.armed = None;
+        match self.armed.take() {
+            Some(Given::Lease(lease)) => lease.hand_over(),
+            Some(Given::Lock(..)) | None => {}
+        }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some((driver, handle)) = self.armed.take() {
-            drop(driver.begin(Work::Abandon(handle)));
+        match self.armed.take() {
+            Some(Given::Lock(driver, handle)) => drop(driver.begin(Work::Abandon(handle))),
+            // Dropping it gives it back.
+            Some(Given::Lease(_)) | None => {}
         }
     }
 }

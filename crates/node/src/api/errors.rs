@@ -10,7 +10,9 @@ use conclave_protocol::lock::Refusal;
 use conclave_wire::handle::HandleError;
 use serde::Serialize;
 use thiserror::Error;
+use utoipa::ToSchema;
 
+use super::refusals;
 use super::views::Holder;
 use crate::meters::refusal_code;
 
@@ -26,6 +28,12 @@ pub(crate) enum Failure {
     /// The handle is no longer held.
     #[error("the lock is lost: stop using it, and acquire it again")]
     Lost,
+    /// Too few nodes have said that they heard of a release.
+    #[error(
+        "too few nodes answered to say that the lock is free; release again with the same handle, \
+         or stop using the lock: it ends by itself after its TTL"
+    )]
+    NotReleased,
     /// Too few nodes answer.
     #[error("no quorum of nodes answers{}; ask another node", told(troubles))]
     NoQuorum {
@@ -43,6 +51,17 @@ pub(crate) enum Failure {
         "show who you are: a client certificate, or 'Authorization: Bearer' with a valid token"
     )]
     Unauthenticated,
+    /// A browser calls for a page of another site.
+    #[error("a page of another site ({0}) may not call this API; call it without a browser")]
+    ForeignOrigin(String),
+    /// A browser posts what a page can send without asking.
+    #[error("what a browser posts must have the content type application/json")]
+    NotJson,
+    /// The request names a host that this node is not.
+    #[error(
+        "'{0}' is no name of this node: use its address, or add the name to api_names in its file"
+    )]
+    ForeignHost(String),
     /// The nodes, or the client machine of this gateway, refused.
     #[error("{0}")]
     Refused(Refusal),
@@ -76,12 +95,18 @@ pub(crate) enum Failure {
     /// The request's body did not come in time.
     #[error("the body did not arrive in time")]
     SlowBody,
+    /// Others needed the room that its body took.
+    #[error("too many bytes of unfinished bodies are at this node; send the whole body at once")]
+    TooManyBodies,
     /// There is nothing at this path.
     #[error("no such path; GET / lists what there is")]
     NotFound,
     /// The path exists, but not with this method.
-    #[error("this path does not take this method; see /v1/openapi.json")]
-    WrongMethod,
+    #[error("this path takes {allow}; see /v1/openapi.json")]
+    WrongMethod {
+        /// The methods that it takes, as the header `Allow` has them.
+        allow: &'static str,
+    },
     /// A lease or an object cannot be had as it was asked for.
     #[error("{0}")]
     Keeper(Box<KeeperFailure>),
@@ -103,7 +128,7 @@ pub(crate) struct KeeperFailure {
 }
 
 /// What kept a request from its lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InTheWay {
     /// Who is inside.
     pub(crate) holders: Vec<Holder>,
@@ -124,11 +149,14 @@ impl Failure {
         match self {
             Self::NotAcquired(_) | Self::TooLate => StatusCode::CONFLICT,
             Self::Lost => StatusCode::GONE,
-            Self::NoQuorum { .. } | Self::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Foreign => StatusCode::FORBIDDEN,
+            Self::NotReleased | Self::NoQuorum { .. } | Self::NotReady(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Foreign | Self::ForeignOrigin(_) | Self::ForeignHost(_) => StatusCode::FORBIDDEN,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Refused(refusal) => refusal_status(refusal),
-            Self::Renewing | Self::TooManyWaiters | Self::TooManyWatchers => {
+            Self::Renewing | Self::TooManyWaiters | Self::TooManyWatchers | Self::TooManyBodies => {
                 StatusCode::TOO_MANY_REQUESTS
             }
             Self::Forged | Self::WaitTooLong { .. } | Self::BadName(_) | Self::BadRequest(_) => {
@@ -137,7 +165,7 @@ impl Failure {
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::NotFound => StatusCode::NOT_FOUND,
-            Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Keeper(failure) => failure.status,
         }
     }
@@ -147,10 +175,14 @@ impl Failure {
         match self {
             Self::NotAcquired(_) | Self::TooLate => "not_acquired",
             Self::Lost => "lost",
+            Self::NotReleased => "not_released",
             Self::NoQuorum { .. } => "no_quorum",
             Self::Forged => "forged_handle",
             Self::Foreign => "foreign_handle",
             Self::Unauthenticated => "unauthenticated",
+            Self::ForeignOrigin(_) => "foreign_origin",
+            Self::NotJson => "not_json",
+            Self::ForeignHost(_) => "foreign_host",
             Self::Refused(refusal) => refusal_code(refusal),
             Self::Renewing => "renewing",
             Self::TooManyWaiters => "too_many_waiters",
@@ -160,8 +192,9 @@ impl Failure {
             Self::BadRequest(_) => "bad_request",
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::SlowBody => "slow_body",
+            Self::TooManyBodies => "too_many_bodies",
             Self::NotFound => "not_found",
-            Self::WrongMethod => "wrong_method",
+            Self::WrongMethod { .. } => "wrong_method",
             Self::NotReady(_) => "not_ready",
             Self::Keeper(failure) => failure.code,
         }
@@ -179,7 +212,17 @@ impl Failure {
                 code: self.code(),
                 message: self.to_string(),
             },
-            way,
+            holders: way.map(|way| &way.holders[..]),
+            position: way.map(|way| way.position),
+            status: None,
+        }
+    }
+
+    /// The body in a stream, whose own status is out before.
+    pub(crate) fn late_body(&self) -> ErrorBody<'_> {
+        ErrorBody {
+            status: Some(self.status().as_u16()),
+            ..self.body()
         }
     }
 }
@@ -189,30 +232,52 @@ static NOBODY: InTheWay = InTheWay {
     position: 0,
 };
 
-/// The JSON of a failure.
-#[derive(Debug, Serialize)]
+/// Why a call failed.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Error)]
 pub(crate) struct ErrorBody<'a> {
     error: ErrorText,
-    #[serde(flatten)]
-    way: Option<&'a InTheWay>,
+    /// Who is inside, where a lock was not acquired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<Vec<Holder>>)]
+    holders: Option<&'a [Holder]>,
+    /// How many requests were before it at the worst node, where a lock was not acquired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    position: Option<u32>,
+    /// The status, in streams alone: theirs is out before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    status: Option<u16>,
 }
 
-#[derive(Debug, Serialize)]
+/// What is wrong.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ErrorText)]
 struct ErrorText {
+    #[schema(schema_with = refusals::code)]
     code: &'static str,
+    /// What is wrong and what helps, for people.
     message: String,
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = (self.status(), Json(self.body())).into_response();
+        if let Self::WrongMethod { allow } = self {
+            let allow = axum::http::HeaderValue::from_static(allow);
+            response.headers_mut().insert(header::ALLOW, allow);
+        }
         if matches!(self, Self::Unauthenticated) {
             let bearer = axum::http::HeaderValue::from_static("Bearer");
             response
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, bearer);
         }
-        if matches!(self, Self::BodyTooLarge { .. } | Self::SlowBody) {
+        if matches!(
+            self,
+            Self::BodyTooLarge { .. } | Self::SlowBody | Self::TooManyBodies
+        ) {
             // What is left of the body is not read.
             let close = axum::http::HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
@@ -240,7 +305,7 @@ pub(crate) fn refusal_status(refusal: &Refusal) -> StatusCode {
         Refusal::StaleConfig { .. }
         | Refusal::OldConnection
         | Refusal::PriorityAhead { .. }
-        | Refusal::TokenAhead
+        | Refusal::TokenAhead { .. }
         | Refusal::TokenAboveLimit => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderValue, Method, Request, header};
+use axum::http::{Method, Request};
 use conclave_client::Security;
 use conclave_client::secure::{Connector, Side, explain_below};
 use conclave_protocol::id::NodeId;
@@ -27,8 +27,6 @@ const AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Fetch {
     client: Client<Connector, Empty<Bytes>>,
-    /// What shows them that a node asks.
-    shown: Option<HeaderValue>,
     /// All nodes but this one.
     others: Vec<(NodeId, String)>,
 }
@@ -37,14 +35,7 @@ impl Fetch {
     pub(crate) fn new(cluster: &Cluster, id: u32, security: &Security) -> Self {
         let connector = Connector(security.clone());
         let others = cluster.nodes.iter().filter(|node| node.id != id);
-        let shown = security.bearer().and_then(|shown| {
-            let value = HeaderValue::from_str(&format!("Bearer {}", shown.reveal()));
-            let mut value = value.ok()?;
-            value.set_sensitive(true);
-            Some(value)
-        });
         Self {
-            shown,
             client: Client::builder(TokioExecutor::new()).build(connector),
             others: others.map(|node| (node.node(), node.api.clone())).collect(),
         }
@@ -99,9 +90,6 @@ impl Fetch {
     ) -> Result<T, String> {
         let url = format!("{}{path}", api.trim_end_matches('/'));
         let mut request = Request::builder().method(method).uri(url);
-        if let Some(shown) = &self.shown {
-            request = request.header(header::AUTHORIZATION, shown.clone());
-        }
         // Who knows this node by its certificate wants to know too.
         if let Some(name) = caller.header() {
             request = request.header(IN_THE_NAME_OF, name);

@@ -13,7 +13,6 @@ use conclave_protocol::id::{Name, SessionId};
 use conclave_protocol::lock::{Acquire, Action, Ask, ClientEvent, Ended, Handle, Mode, Refusal};
 use conclave_wire::handle;
 use futures_util::future::BoxFuture;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Interval;
 
 use super::App;
@@ -26,7 +25,7 @@ use super::look::label;
 /// How long a lock lasts if its caller does not say.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// How many TTLs a caller may wait in one request.
-const WAIT_TTLS: u32 = 100;
+pub(super) const WAIT_TTLS: u32 = 100;
 /// How long a try waits for answers of the nodes.
 const TRY_WAIT: Duration = Duration::from_secs(2);
 /// How long a waiting request lives without a quorum of nodes in reach.
@@ -55,7 +54,7 @@ pub(crate) struct Wish {
     pub(crate) traced: Traced,
 }
 
-/// A lock that was taken, and the guard that goes with the answer.
+/// A lock or a lease that was taken, and the guard that goes with the answer.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) answer: Answer,
@@ -134,7 +133,7 @@ enum Happened {
 #[derive(Debug)]
 struct Waiting {
     app: Arc<App>,
-    _permit: OwnedSemaphorePermit,
+    _permit: super::share::Place,
 }
 
 impl Drop for Waiting {
@@ -162,8 +161,8 @@ impl App {
         if *stopping.borrow() {
             return Err(Failure::NotReady("stopping".to_owned()));
         }
-        let permit = self.waiting.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| Failure::TooManyWaiters)?;
+        let permit = self.waiting.take(caller.account());
+        let permit = permit.ok_or(Failure::TooManyWaiters)?;
         self.meters.waiters.inc();
         let waiting = Waiting {
             app: self.clone(),
@@ -175,6 +174,11 @@ impl App {
             Some(slots) => slot_names(wish.name.bytes(), slots),
             None => vec![wish.name.clone()],
         };
+        let longest = names.iter().map(|name| name.bytes().len()).max();
+        if longest > Some(self.config.limits.name_bytes) {
+            let problem = "the name of the lock is too long for slots, whose names are longer";
+            return Err(Failure::BadName(problem));
+        }
         let deadline = clock::now().mono + patience;
         let mut wishes = Vec::with_capacity(names.len());
         for name in names {
@@ -290,13 +294,15 @@ impl App {
         }
     }
 
-    /// Releases a handle, also one that is not held any more.
+    /// Releases a handle, also one that is not held any more. It says so only when the lock is
+    /// free for others.
     pub(crate) async fn release(&self, caller: &Caller, text: &str) -> Result<(), Failure> {
         let handle = self.open(caller, text)?;
         let mut job = self.driver.begin(Work::Finish(handle));
         loop {
             match job.next().await {
-                Some(ClientEvent::Ended(..)) => return Ok(()),
+                Some(ClientEvent::Ended(_, Ended::Released)) => return Ok(()),
+                Some(ClientEvent::Ended(..)) => return Err(Failure::NotReleased),
                 Some(_) => {}
                 None => return Err(Failure::NotReady("stopping".to_owned())),
             }
@@ -320,8 +326,9 @@ impl App {
         Answer {
             handle: handle::seal(&self.key, principal, handle),
             token: handle.token.0,
-            group: handle.ask.group().to_string(),
+            group: Some(handle.ask.group().to_string()),
             slot: None,
+            attempts: None,
             arrived,
             until,
             times: self.config.times,
@@ -406,7 +413,7 @@ impl Attempt {
             .app
             .answer(self.caller.principal(), &handle, self.arrived, until);
         answer.slot = self.slots.and_then(|_| slot_of(&handle.ask.name));
-        let guard = Guard::new(self.app.driver.clone(), handle);
+        let guard = Guard::of_lock(self.app.driver.clone(), handle);
         // With nothing left the guard is dropped here, which releases.
         if answer.times(clock::now().mono).is_none() {
             return Err(Failure::TooLate);
@@ -458,8 +465,12 @@ impl Attempt {
         }));
     }
 
-    /// Gives up when no quorum has been in reach for a while: another node may do better.
+    /// Gives up when the caller's token counts no more, or when no quorum has been in reach for a
+    /// while: another node may do better.
     fn look(&mut self) -> Option<Failure> {
+        if let Err(failure) = self.app.recognises(&self.caller) {
+            return Some(failure);
+        }
         self.ask_position();
         if self.app.sees_quorum(&self.mode) {
             self.blind = 0;

@@ -30,7 +30,8 @@ use super::locks::{ID_MAX, LIST_USUAL, check_slots, traced};
 use super::look::{LOCKS_MAX, ListQuery, Silent};
 use super::path::check;
 use super::revoke::session;
-use super::status::{NodeStatus, SESSIONS_MAX};
+use super::sessions::SESSIONS_MAX;
+use super::status::NodeStatus;
 use super::views::{Merged, ModeText};
 use super::watch::{Told, Watching};
 
@@ -51,7 +52,9 @@ struct Service(Arc<App>);
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = match failure.status() {
-            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Code::InvalidArgument,
+            StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::InvalidArgument,
             StatusCode::FORBIDDEN => Code::PermissionDenied,
             StatusCode::UNAUTHORIZED => Code::Unauthenticated,
             StatusCode::CONFLICT => Code::Aborted,
@@ -73,7 +76,7 @@ pub(super) fn refuse(app: &App, failure: Failure) -> Status {
     Status::from(failure)
 }
 
-fn arrived(extensions: &Extensions) -> Instant {
+pub(super) fn arrived(extensions: &Extensions) -> Instant {
     let arrived = extensions.get::<Arrived>();
     arrived.map_or_else(|| clock::now().mono, |arrived| arrived.0)
 }
@@ -83,7 +86,7 @@ fn acquired(answer: &Answer) -> Option<v1::Acquired> {
     Some(v1::Acquired {
         handle: answer.handle.clone(),
         token: answer.token,
-        group: answer.group.clone(),
+        group: answer.group.clone().unwrap_or_default(),
         valid_ms,
         waited_ms,
         slot: answer.slot,

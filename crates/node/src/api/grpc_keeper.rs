@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_client::clock;
 use conclave_client::keeper::Keeper;
 use conclave_protocol::id::Name;
 use conclave_protocol::object::kinds::{self, Bytes, LIST_MAX, When};
@@ -15,9 +16,12 @@ use tonic::{Request, Response, Status};
 
 use super::App;
 use super::admit::Caller;
+use super::answer::Answer;
+use super::deliver::Escort;
 use super::errors::Failure;
-use super::grpc::refuse;
-use super::keepers::LeaseAnswer;
+use super::gateway::Taken;
+use super::grpc::{arrived, refuse};
+use super::keepers::{ended, too_late};
 use super::objects::{Op, work};
 use super::path::check;
 
@@ -33,12 +37,15 @@ pub(super) fn services(routes: Routes, app: &Arc<App>) -> Routes {
 #[derive(Clone, Debug)]
 struct Service(Arc<App>);
 
-fn leased(answer: LeaseAnswer) -> Response<v1::Leased> {
-    Response::new(v1::Leased {
+/// What the holder of a lease is told; none if nothing is left of it.
+fn leased(answer: Answer) -> Option<v1::Leased> {
+    let (valid_ms, waited_ms) = answer.times(clock::now().mono)?;
+    Some(v1::Leased {
         handle: answer.handle,
         token: answer.token,
-        valid_ms: answer.valid_ms,
-        attempts: answer.attempts,
+        valid_ms,
+        attempts: answer.attempts.unwrap_or_default(),
+        waited_ms,
     })
 }
 
@@ -55,11 +62,14 @@ impl Leases for Service {
             let name = check(ask.name.clone(), app.config.limits.name_bytes)?;
             let span = ask.for_ms.map(Duration::from_millis);
             let wait = ask.wait_ms.map(Duration::from_millis);
-            app.take_lease(&caller, &name, span, wait).await
+            let arrived = arrived(request.extensions());
+            let taken = app.take_lease(arrived, &caller, &name, span, wait);
+            let Taken { answer, guard } = taken.await?;
+            let mut response = Response::new(leased(answer).ok_or_else(too_late)?);
+            response.extensions_mut().insert(Escort::new(guard));
+            Ok(response)
         };
-        take.await
-            .map(leased)
-            .map_err(|failure| refuse(app, failure))
+        take.await.map_err(|failure| refuse(app, failure))
     }
 
     async fn renew(
@@ -69,12 +79,12 @@ impl Leases for Service {
         let app = &self.0;
         let renew = async {
             let caller = Caller::of(request.extensions())?;
-            app.renew_lease(&caller, &request.get_ref().handle).await
+            let arrived = arrived(request.extensions());
+            let handle = &request.get_ref().handle;
+            let answer = app.renew_lease(arrived, &caller, handle).await?;
+            leased(answer).map(Response::new).ok_or_else(ended)
         };
-        renew
-            .await
-            .map(leased)
-            .map_err(|failure| refuse(app, failure))
+        renew.await.map_err(|failure| refuse(app, failure))
     }
 
     async fn release(
@@ -82,9 +92,12 @@ impl Leases for Service {
         request: Request<v1::ReleaseLeaseRequest>,
     ) -> Result<Response<v1::ReleaseLeaseResponse>, Status> {
         let app = &self.0;
-        let released = Caller::of(request.extensions())
-            .and_then(|caller| app.release_lease(&caller, &request.get_ref().handle));
-        released
+        let release = async {
+            let caller = Caller::of(request.extensions())?;
+            app.release_lease(&caller, &request.get_ref().handle).await
+        };
+        release
+            .await
             .map(|()| Response::new(v1::ReleaseLeaseResponse {}))
             .map_err(|failure| refuse(app, failure))
     }

@@ -5,39 +5,41 @@
 //! to b liars, is that of clients which ask the nodes themselves.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use conclave_client::keeper::Keeper;
-use conclave_client::{LeaseError, LeaseGuard, ObjectError, Trouble, clock};
+use conclave_client::{LeaseError, ObjectError, Trouble, clock};
 use conclave_protocol::Instant;
 use conclave_protocol::fault::Lie;
 use conclave_protocol::id::{Name, NodeId};
-use conclave_protocol::lease::LeaseRefusal;
+use conclave_protocol::lease::{LeaseHandle, LeaseRefusal};
 use conclave_protocol::lock::Refusal;
 use conclave_protocol::object::{KindError, ObjectRefusal};
+use conclave_wire::lease_handle;
 
 use super::App;
 use super::admit::Caller;
+use super::answer::Answer;
+use super::deliver::Guard;
 use super::errors::{Failure, KeeperFailure};
+use super::gateway::Taken;
 
 /// The most callers with a client of their own at a time; the one idle for longest goes first.
 const CALLERS_MAX: usize = 256;
-/// The most leases that thin clients hold through one node.
-const LEASES_MAX: usize = 10_000;
 /// How long a lease lasts if its caller does not say.
 const SPAN: Duration = Duration::from_secs(5);
 /// How long to wait for a lease if its caller does not say, and at the most.
 const WAIT: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_mins(10);
+/// How long nodes may take to renew or release a lease.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The clients of callers, and the leases that they hold.
+/// The clients of callers, for their connections: no lease lives or ends with one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
     callers: Mutex<BTreeMap<Digest, Kept>>,
-    leases: Mutex<BTreeMap<u128, Held>>,
 }
 
 /// What a caller showed, without showing it.
@@ -47,28 +49,6 @@ type Digest = [u8; 32];
 struct Kept {
     keeper: Keeper,
     used: Instant,
-}
-
-/// A lease that a thin client holds.
-#[derive(Clone)]
-struct Held {
-    principal: Arc<str>,
-    guard: Arc<tokio::sync::Mutex<LeaseGuard>>,
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Held({})", self.principal)
-    }
-}
-
-/// What a thin client is told of its lease.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct LeaseAnswer {
-    pub(crate) handle: String,
-    pub(crate) token: u64,
-    pub(crate) valid_ms: u64,
-    pub(crate) attempts: u32,
 }
 
 fn failure(status: StatusCode, code: &'static str, message: impl Into<String>) -> Failure {
@@ -122,7 +102,7 @@ impl App {
         if callers.len() >= CALLERS_MAX {
             let oldest = callers.iter().min_by_key(|(_, kept)| kept.used);
             if let Some(oldest) = oldest.map(|(digest, _)| *digest) {
-                // Its leases keep it running until they end.
+                // What is under way keeps it running until it is done.
                 callers.remove(&oldest);
             }
         }
@@ -132,6 +112,7 @@ impl App {
         };
         let keeper = Keeper::spawn(&self.cluster, &security)
             .map_err(|error| Failure::NotReady(error.to_string()))?;
+        self.end_with("gateway", keeper.failed());
         let kept = Kept {
             keeper: keeper.clone(),
             used: now,
@@ -140,17 +121,19 @@ impl App {
         Ok(keeper)
     }
 
-    /// Takes a lease for a thin client.
+    /// Takes a lease for a thin client, who gets its handle. It is given back if the answer does
+    /// not reach its caller; otherwise this gateway keeps nothing of it.
     pub(crate) async fn take_lease(
         &self,
+        arrived: Instant,
         caller: &Caller,
         name: &Name,
         span: Option<Duration>,
         wait: Option<Duration>,
-    ) -> Result<LeaseAnswer, Failure> {
+    ) -> Result<Taken, Failure> {
         let keeper = self.keeper(caller)?;
-        let waiting = self.waiting.clone().try_acquire_owned();
-        let _waiting = waiting.map_err(|_| Failure::TooManyWaiters)?;
+        let waiting = self.waiting.take(caller.account());
+        let _waiting = waiting.ok_or(Failure::TooManyWaiters)?;
         let request = keeper.lease(name.bytes()).for_(span.unwrap_or(SPAN));
         let wait = wait.unwrap_or(WAIT).min(WAIT_MAX);
         let mut stopping = self.stopping.clone();
@@ -160,102 +143,103 @@ impl App {
             }
             request.wait(wait).await
         };
-        let guard = tokio::select! {
+        let lease = tokio::select! {
             taken = taken => taken?,
             _ = stopping.wait_for(|stopping| *stopping) => {
                 return Err(Failure::NotReady("stopping".to_owned()));
             }
         };
-        let mut id = [0; 16];
-        getrandom::fill(&mut id)
-            .map_err(|_| Failure::NotReady("without random numbers from its system".to_owned()))?;
-        let id = u128::from_le_bytes(id);
-        let answer = told(format!("{}-{id:032x}", self.id), &guard);
-        let mut leases = locked(&self.keepers.leases);
-        leases.retain(|_, held| held.guard.try_lock().is_ok_and(|guard| guard.is_held()));
-        if leases.len() >= LEASES_MAX {
-            return Err(failure(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too_many_leases",
-                "too many leases are held through this node; ask another one",
-            ));
+        let (handle, until) = lease.handle().zip(lease.ends()).ok_or_else(too_late)?;
+        let text = lease_handle::seal(&self.key, caller.principal(), &self.config.id, &handle);
+        let answer = self.leased(text, &handle, arrived, until);
+        // With nothing left the lease is dropped here, which gives it back.
+        if answer.times(clock::now().mono).is_none() {
+            return Err(too_late());
         }
-        let held = Held {
-            principal: caller.principal().into(),
-            guard: Arc::new(tokio::sync::Mutex::new(guard)),
-        };
-        leases.insert(id, held);
+        let guard = Guard::of_lease(lease);
+        Ok(Taken { answer, guard })
+    }
+
+    /// Extends a lease by its handle, whichever node gave it out. The caller's deadline counts
+    /// from when this node asked the others.
+    pub(crate) async fn renew_lease(
+        &self,
+        arrived: Instant,
+        caller: &Caller,
+        text: &str,
+    ) -> Result<Answer, Failure> {
+        let handle = self.lease_of(caller, text)?;
+        let keeper = self.keeper(caller)?;
+        let until = keeper.renew_lease(handle.clone(), PATIENCE).await?;
+        let answer = self.leased(text.to_owned(), &handle, arrived, until);
+        answer.times(clock::now().mono).ok_or_else(ended)?;
         Ok(answer)
     }
 
-    /// The lease of a handle, if it is the caller's and was given out by this node.
-    fn lease_of(&self, caller: &Caller, handle: &str) -> Result<(u128, Held), Failure> {
-        let (node, id) = handle.split_once('-').ok_or(Failure::Forged)?;
-        let id = u128::from_str_radix(id, 16).map_err(|_| Failure::Forged)?;
-        let node = node.parse::<u32>().map_err(|_| Failure::Forged)?;
-        if node != self.id {
-            return Err(failure(
-                StatusCode::BAD_REQUEST,
-                "other_node",
-                format!("node {node} gave this lease out: renew and release it there"),
-            ));
-        }
-        let held = locked(&self.keepers.leases).get(&id).cloned();
-        let held = held.ok_or_else(ended)?;
-        if *held.principal != *caller.principal() {
-            return Err(Failure::Foreign);
-        }
-        Ok((id, held))
+    /// Gives a lease back by its handle, whichever node gave it out, also one that has ended.
+    pub(crate) async fn release_lease(&self, caller: &Caller, text: &str) -> Result<(), Failure> {
+        let handle = self.lease_of(caller, text)?;
+        let keeper = self.keeper(caller)?;
+        Ok(keeper.release_lease(handle, PATIENCE).await?)
     }
 
-    /// Extends a lease of a thin client.
-    pub(crate) async fn renew_lease(
-        &self,
-        caller: &Caller,
-        handle: &str,
-    ) -> Result<LeaseAnswer, Failure> {
-        let (_, held) = self.lease_of(caller, handle)?;
-        let mut guard = held.guard.lock().await;
-        guard.renew().await?;
-        Ok(told(handle.to_owned(), &guard))
-    }
-
-    /// Gives a lease of a thin client back.
-    pub(crate) fn release_lease(&self, caller: &Caller, handle: &str) -> Result<(), Failure> {
-        let (id, held) = self.lease_of(caller, handle)?;
-        // Whoever renews it just now gives it back when that is over.
-        drop(held);
-        let held = locked(&self.keepers.leases).remove(&id);
-        let is_held = held.is_some_and(|held| {
-            let guard = held.guard.try_lock();
-            guard.map_or(true, |guard| guard.is_held())
+    /// The lease that a handle is of, if it is the caller's.
+    fn lease_of(&self, caller: &Caller, text: &str) -> Result<LeaseHandle, Failure> {
+        let opened = lease_handle::open(&self.key, caller.principal(), text);
+        let opened = opened.map_err(|error| {
+            let failure = Failure::from(error);
+            if let Some(audit) = &self.audit {
+                audit.refused(caller.principal(), None, failure.code(), "api");
+            }
+            failure
         });
-        if is_held { Ok(()) } else { Err(ended()) }
+        let (config, handle) = opened?;
+        // The nodes of another configuration may be others: none of them is shown the secrets.
+        if config != self.config.id {
+            return Err(ended());
+        }
+        Ok(handle)
+    }
+
+    fn leased(
+        &self,
+        text: String,
+        handle: &LeaseHandle,
+        arrived: Instant,
+        until: Instant,
+    ) -> Answer {
+        Answer {
+            handle: text,
+            token: handle.token.0,
+            group: None,
+            slot: None,
+            attempts: Some(handle.attempts),
+            arrived,
+            until,
+            times: self.config.times,
+        }
     }
 }
 
-fn ended() -> Failure {
+/// The answer to whoever shows the handle of a lease that cannot be renewed any more.
+pub(crate) fn ended() -> Failure {
     failure(
         StatusCode::GONE,
         "ended",
-        "the lease has ended: stop using it, and acquire it again",
+        "the lease has ended, or ends when it was to end: stop using it, and acquire it again",
     )
 }
 
-fn told(handle: String, guard: &LeaseGuard) -> LeaseAnswer {
-    LeaseAnswer {
-        handle,
-        token: guard.token(),
-        valid_ms: u64::try_from(guard.remaining().as_millis()).unwrap_or(u64::MAX),
-        attempts: guard.attempts(),
-    }
+/// The answer to whoever would get a lease of which nothing is left.
+pub(crate) fn too_late() -> Failure {
+    LeaseError::TimedOut.into()
 }
 
 impl From<LeaseError> for Failure {
     fn from(error: LeaseError) -> Self {
         let status = match &error {
             LeaseError::TimedOut => StatusCode::CONFLICT,
-            LeaseError::Ended => StatusCode::GONE,
+            LeaseError::Ended => return ended(),
             LeaseError::Refused(LeaseRefusal::NotPermitted) => StatusCode::FORBIDDEN,
             LeaseError::Refused(LeaseRefusal::Full) => StatusCode::TOO_MANY_REQUESTS,
             LeaseError::Refused(LeaseRefusal::Span | LeaseRefusal::Name) => StatusCode::BAD_REQUEST,

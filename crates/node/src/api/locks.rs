@@ -17,45 +17,65 @@ use conclave_protocol::id::Name;
 use conclave_protocol::lock::{Action, Mode, Watch};
 use futures_util::StreamExt;
 use futures_util::stream::{self, Stream};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::ToSchema;
 
 use super::App;
 use super::admit::Caller;
+use super::answer::{Acquired, Released};
+use super::body::why;
 use super::deliver::{Arrived, Deliveries, Escort};
 use super::errors::Failure;
 use super::gateway::{Attempt, Step, TTL, Taken, Wish};
-use super::look::{Cursor, LOCKS_MAX, ListQuery};
+use super::look::{Cursor, LOCKS_MAX, ListQuery, LocalPage, Page, Whole};
+use super::openapi::{Either, Local, LockName};
 use super::path::{self, Call};
+use super::refusals::{Holding, Looking, Posting, Taking, Watching};
 use super::text::Text;
-use super::views::ModeText;
+use super::views::{Local as LocalLock, Merged, ModeText};
 use super::watch;
 
-/// How long the body of a request may take.
-const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// How many locks a list tells if its caller does not say.
 pub(crate) const LIST_USUAL: usize = 100;
 /// The longest id of an acquisition, in bytes.
 pub(crate) const ID_MAX: usize = 256;
 
-/// The body of an acquire request.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// How a lock is asked for.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = AcquireRequest, example = json!({
+    "mode": "exclusive", "ttl_ms": 10_000, "wait_ms": 2_000, "owner": "cron@host7"
+}))]
 pub(crate) struct AcquireBody {
+    #[serde(default)]
     mode: ModeText,
+    /// Takes any one of so many slots of a semaphore of this name instead of the lock itself.
+    /// Exclusive only; all callers must name the same number. Slots have the name of the lock with
+    /// `~` and a number, which must not be too long.
+    #[schema(minimum = 1, maximum = 64)]
     slots: Option<u32>,
+    /// How long the lock is kept without keepalive; 10000 if left out.
     ttl_ms: Option<u64>,
+    /// How long to wait: 0 takes the lock only if nobody is in the way; at most 100 times the TTL,
+    /// which is also what is meant if it is left out.
     wait_ms: Option<u64>,
+    /// The caller's own name for this acquisition: a repeated call does not exclude itself.
+    #[schema(min_length = 1, max_length = 256)]
     id: Option<String>,
+    /// Who asks, for people; the remote address if left out.
     owner: Option<String>,
+    /// What the holder says about itself.
     note: Option<Text>,
 }
 
-/// The body of a keepalive or release request.
-#[derive(Clone, Debug, Deserialize)]
+/// What was given out with a lock or a lease.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = HandleRequest)]
 pub(crate) struct HandleBody {
+    /// The handle.
     handle: String,
 }
 
@@ -90,19 +110,38 @@ pub(crate) fn refuse(app: &App, failure: Failure) -> Response {
     failure.into_response()
 }
 
-fn arrived(parts: &Parts) -> Instant {
+pub(crate) fn arrived(parts: &Parts) -> Instant {
     let arrived = parts.extensions.get::<Arrived>();
     arrived.map_or_else(|| clock::now().mono, |arrived| arrived.0)
 }
 
-async fn acquire(
+/// Takes a lock.
+///
+/// With `Accept: application/x-ndjson` or `text/event-stream` the answer is a stream: the position
+/// in the queue whenever it changes, as `{"position": 2}`, then an `Acquired`, or an `Error` with
+/// its status.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/{name}/acquire",
+    params(LockName),
+    request_body = AcquireBody,
+    responses(
+        (status = 200, description = "The lock is held.", content(
+            (Acquired<'static> = "application/json"),
+            (String = "application/x-ndjson"),
+            (String = "text/event-stream"),
+        )),
+        Posting, Taking, Holding,
+    ),
+)]
+pub(super) async fn acquire(
     app: &Arc<App>,
     parts: &Parts,
     body: Body,
     name: Name,
 ) -> Result<Response, Failure> {
     let caller = Caller::of(&parts.extensions)?;
-    let body: AcquireBody = read(app, body, true).await?;
+    let body: AcquireBody = read(body, true).await?;
     let remote = parts.extensions.get::<SocketAddr>();
     let mut wish = wish(name, body, remote)?;
     wish.traced = traced(parts.headers.get("traceparent").map(HeaderValue::as_bytes));
@@ -172,8 +211,22 @@ pub(crate) fn check_slots(slots: Option<u32>, mode: &Mode) -> Result<(), Failure
     Ok(())
 }
 
-async fn keepalive(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response, Failure> {
-    let body: HandleBody = read(app, body, false).await?;
+/// Keeps a lock for another TTL.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/keepalive",
+    request_body = HandleBody,
+    responses(
+        (status = 200, description = "It is kept.", body = Acquired<'static>),
+        Posting, Holding,
+    ),
+)]
+pub(super) async fn keepalive(
+    app: &Arc<App>,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response, Failure> {
+    let body: HandleBody = read(body, false).await?;
     let caller = Caller::of(&parts.extensions)?;
     let answer = app.keep(arrived(parts), &caller, &body.handle).await?;
     if answer.times(clock::now().mono).is_none() {
@@ -183,33 +236,97 @@ async fn keepalive(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response
     Ok(json(StatusCode::OK, answer.into_body()))
 }
 
-async fn release(app: &Arc<App>, parts: &Parts, body: Body) -> Result<Response, Failure> {
-    let body: HandleBody = read(app, body, false).await?;
+/// Gives a lock back.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/release",
+    request_body = HandleBody,
+    responses(
+        (status = 200, description = "It is not held any more.", body = Released),
+        Posting, Holding,
+    ),
+)]
+pub(super) async fn release(
+    app: &Arc<App>,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response, Failure> {
+    let body: HandleBody = read(body, false).await?;
     let caller = Caller::of(&parts.extensions)?;
     app.release(&caller, &body.handle).await?;
     app.meters.answered("released");
-    Ok(Json(serde_json::json!({ "released": true })).into_response())
+    Ok(Json(Released::DONE).into_response())
 }
 
-async fn show(app: &Arc<App>, parts: &Parts, name: &Name) -> Result<Response, Failure> {
+/// A lock as all nodes see it, or as this one does.
+type Shown = Either<Whole<Merged>, LocalLock>;
+/// Locks as all nodes see them, or as this one does.
+type Listed = Either<Whole<Page>, LocalPage>;
+
+/// One lock: who holds it, who waits.
+///
+/// One that nobody asks for has no holders and no waiters. With `local=true` what this node knows.
+#[utoipa::path(
+    get,
+    path = "/v1/locks/{name}",
+    params(LockName, Local),
+    responses(
+        (status = 200, description = "The lock.", body = inline(Shown)),
+        Looking,
+    ),
+)]
+pub(super) async fn show(app: &Arc<App>, parts: &Parts, name: &Name) -> Result<Response, Failure> {
     let query = Query::read(parts)?;
     query.only(&["local"])?;
     let caller = Caller::of(&parts.extensions)?;
     app.permit(&caller, Action::Read, name)?;
-    if query.is_local() {
+    if query.flag("local")? {
         return Ok(Json(app.local_lock(name).await?).into_response());
     }
     Ok(Json(app.whole_lock(name, &caller).await?).into_response())
 }
 
-fn watch_one(app: &Arc<App>, parts: &Parts, name: Name) -> Result<Response, Failure> {
+/// One lock, now and on every change.
+///
+/// Events are those of /v1/watch. A lock whose name ends in `/watch` is shown with its last slash
+/// written `%2F`.
+#[utoipa::path(
+    get,
+    path = "/v1/locks/{name}/watch",
+    params(LockName),
+    responses(
+        (status = 200, description = "Events.", body = String, content_type = "text/event-stream"),
+        Watching,
+    ),
+)]
+pub(super) fn watch_one(app: &Arc<App>, parts: &Parts, name: Name) -> Result<Response, Failure> {
     Query::read(parts)?.only(&[])?;
     let caller = Caller::of(&parts.extensions)?;
     let watching = app.watch(Watch::Name(name), &caller)?;
     Ok(watch::events(app.clone(), watching))
 }
 
-/// `GET /v1/locks`.
+/// The locks that are held or waited for, by name.
+///
+/// With `local=true` those of this node.
+#[utoipa::path(
+    get,
+    path = "/v1/locks",
+    params(
+        Local,
+        ("prefix" = Option<String>, Query,
+            description = "Only names that begin with it, percent-encoded."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000,
+            description = "How many at most; 100 if left out."),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before.",
+            pattern = "^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw]|\
+                [A-Za-z0-9_-]{2}[AEIMQUYcgkosw048])?$"),
+    ),
+    responses(
+        (status = 200, description = "A page of locks.", body = inline(Listed)),
+        Looking,
+    ),
+)]
 pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let (parts, _) = request.into_parts();
     let result = listed(&app, &parts).await;
@@ -225,29 +342,18 @@ async fn listed(app: &Arc<App>, parts: &Parts) -> Result<Response, Failure> {
         after: query.get("cursor").map(Cursor::read).transpose()?,
         limit: query.limit(LIST_USUAL, LOCKS_MAX)?,
     };
-    if query.is_local() {
+    if query.flag("local")? {
         return Ok(Json(app.local_locks(&ask, &caller).await?).into_response());
     }
     Ok(Json(app.whole_locks(&ask, &caller).await?).into_response())
 }
 
-/// Reads a JSON body of bounded size. An empty one is all defaults where that makes sense.
+/// Reads a JSON body. An empty one is all defaults where that makes sense.
 pub(crate) async fn read<T: DeserializeOwned>(
-    app: &App,
     body: Body,
     may_be_empty: bool,
 ) -> Result<T, Failure> {
-    let max = app.limits.body;
-    let bytes = Limited::new(body, max).collect();
-    let bytes = tokio::time::timeout(BODY_PATIENCE, bytes).await;
-    let bytes = match bytes {
-        Err(_) => return Err(Failure::SlowBody),
-        Ok(Ok(bytes)) => bytes.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return Err(Failure::BodyTooLarge { max });
-        }
-        Ok(Err(error)) => return Err(Failure::BadRequest(error.to_string())),
-    };
+    let bytes = body.collect().await.map_err(why)?.to_bytes();
     let bytes = if bytes.is_empty() && may_be_empty {
         &b"{}"[..]
     } else {
@@ -285,6 +391,12 @@ impl Query {
 
     /// Refuses fields that are none of these, so that a typing error does not go unseen.
     pub(crate) fn only(&self, fields: &[&str]) -> Result<(), Failure> {
+        for (at, (field, _)) in self.0.iter().enumerate() {
+            if self.0[..at].iter().any(|(before, _)| before == field) {
+                let problem = format!("'{field}' is given twice");
+                return Err(Failure::BadRequest(problem));
+            }
+        }
         let unknown = self
             .0
             .iter()
@@ -305,8 +417,15 @@ impl Query {
         found.next().map(|(_, value)| value.as_slice())
     }
 
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self.get("local"), Some(b"true" | b"1" | b""))
+    /// Whether something is asked for that is true or false, and false if left out.
+    pub(crate) fn flag(&self, field: &str) -> Result<bool, Failure> {
+        match self.get(field) {
+            None | Some(b"false" | b"0") => Ok(false),
+            Some(b"true" | b"1" | b"") => Ok(true),
+            Some(_) => Err(Failure::BadRequest(format!(
+                "{field} must be true or false"
+            ))),
+        }
     }
 
     pub(crate) fn limit(&self, usual: usize, max: usize) -> Result<usize, Failure> {
@@ -323,7 +442,7 @@ impl Query {
 }
 
 /// A response with a JSON body.
-fn json(status: StatusCode, body: Body) -> Response {
+pub(crate) fn json(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
@@ -399,7 +518,5 @@ fn last(attempt: &Attempt, result: Result<Taken, Failure>, deliveries: &Deliveri
         Err(failure) => failure,
     };
     app.count_failure(&failure);
-    let mut body = serde_json::to_value(failure.body()).unwrap_or_default();
-    body["status"] = failure.status().as_u16().into();
-    body.to_string()
+    serde_json::to_string(&failure.late_body()).unwrap_or_default()
 }

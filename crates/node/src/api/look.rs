@@ -9,6 +9,7 @@ use conclave_client::semaphore::slot_names;
 use conclave_protocol::id::{Name, NodeId};
 use conclave_protocol::lock::{Action, LockView, Reason};
 use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::App;
 use super::admit::Caller;
@@ -26,7 +27,7 @@ const LISTED_MAX: usize = 32;
 const PAGES_MAX: usize = 256;
 
 /// Answers of all nodes, and who did not answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Whole<T> {
     #[serde(flatten)]
     pub(crate) what: T,
@@ -38,14 +39,14 @@ pub(crate) struct Whole<T> {
 }
 
 /// A node that did not answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Silent {
     pub(crate) node: u32,
     pub(crate) why: String,
 }
 
 /// A page of locks of one node, in the order of their names.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub(crate) struct LocalPage {
     pub(crate) locks: Vec<Local>,
     /// Whether there are more.
@@ -55,10 +56,12 @@ pub(crate) struct LocalPage {
 }
 
 /// A page of locks of all nodes, in the order of their names.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+#[schema(as = Locks)]
 pub(crate) struct Page {
     pub(crate) locks: Vec<Merged>,
-    /// What to give as `cursor` for the next page; none at the end.
+    /// What to give as `cursor` for the next page; null at the end.
+    #[schema(value_type = Option<String>, required = true)]
     pub(crate) next: Option<Cursor>,
 }
 

@@ -51,12 +51,21 @@ pub(crate) fn call(method: &str, path: &str, name_bytes: usize) -> Result<Call, 
                 (None, b"keepalive") => Ok(Call::Keepalive),
                 (None, b"release") => Ok(Call::Release),
                 (None, b"acquire") => Err(Failure::BadName("the name of the lock is empty")),
-                _ => Err(Failure::WrongMethod),
+                _ => Err(Failure::WrongMethod { allow: READ }),
             }
         }
-        _ => Err(Failure::WrongMethod),
+        _ => {
+            let posts = call("POST", path, name_bytes).is_ok();
+            let allow = if posts { READ_OR_POST } else { READ };
+            Err(Failure::WrongMethod { allow })
+        }
     }
 }
+
+/// The methods of what is only looked at.
+pub(crate) const READ: &str = "GET, HEAD";
+/// The methods of what is looked at, unless it is posted to.
+const READ_OR_POST: &str = "GET, HEAD, POST";
 
 /// The name that this part of a raw path is.
 fn name(raw: &str, name_bytes: usize) -> Result<Name, Failure> {
@@ -172,6 +181,14 @@ mod tests {
         assert_eq!(code("POST", "/v1/locks/a"), "wrong_method");
         assert_eq!(code("POST", "/v1/locks/a%2Facquire"), "wrong_method");
         assert_eq!(code("DELETE", "/v1/locks/a"), "wrong_method");
+        let allow = |method: &str, path: &str| match call(method, path, 64) {
+            Err(Failure::WrongMethod { allow }) => allow,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(allow("POST", "/v1/locks/a"), "GET, HEAD");
+        assert_eq!(allow("PUT", "/v1/locks/a"), "GET, HEAD");
+        assert_eq!(allow("PUT", "/v1/locks/a/acquire"), "GET, HEAD, POST");
+        assert_eq!(allow("PUT", "/v1/locks/release"), "GET, HEAD, POST");
         assert_eq!(code("GET", "/v1/other"), "not_found");
     }
 

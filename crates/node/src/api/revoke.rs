@@ -4,22 +4,26 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::Request;
 use axum::response::{IntoResponse, Response};
 use conclave_protocol::id::{NodeId, SessionId};
 use conclave_protocol::lock::Refusal;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::App;
 use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
+use super::openapi::{Either, Flag, Local};
+use super::refusals::Posting;
 use super::views::is_partial;
 use crate::shard::{Revocation, Revoke};
 
 /// What a node did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RevokedAt {
     pub(crate) node: u32,
     /// `revoked`, `not_permitted` or `unreachable`.
@@ -32,11 +36,12 @@ pub(crate) struct RevokedAt {
     pub(crate) left_ms: u64,
     /// Why the node did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) problem: Option<String>,
 }
 
 /// What all nodes did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Revoked {
     pub(crate) session: String,
     pub(crate) force: bool,
@@ -121,10 +126,31 @@ impl App {
     }
 }
 
-/// `POST /v1/sessions/{id}/revoke`.
+/// What all nodes did, or what this one did.
+type Outcome = Either<Revoked, RevokedAt>;
+
+/// Ends a session: nodes renew it no more.
+///
+/// With `force=true` they free at once what it holds, also if its holder still uses it. With
+/// `local=true` only this node does.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{id}/revoke",
+    params(
+        ("id" = String, Path, pattern = "^[0-9A-Fa-f]{1,32}$",
+            description = "As /v1/sessions shows it."),
+        Local,
+        ("force" = inline(Option<Flag>), Query,
+            description = "Frees at once what the session holds."),
+    ),
+    responses(
+        (status = 200, description = "What the nodes did.", body = inline(Outcome)),
+        Posting,
+    ),
+)]
 pub(crate) async fn revoke(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
@@ -132,16 +158,10 @@ pub(crate) async fn revoke(
         let caller = Caller::of(&parts.extensions)?;
         let query = Query::read(&parts)?;
         query.only(&["local", "force"])?;
-        let force = match query.get("force") {
-            None | Some(b"false" | b"0") => false,
-            Some(b"true" | b"1" | b"") => true,
-            Some(_) => {
-                let problem = "force must be true or false".to_owned();
-                return Err(Failure::BadRequest(problem));
-            }
-        };
-        let session = session(&id)?;
-        if query.is_local() {
+        let force = query.flag("force")?;
+        // Bytes that are no text are no id either.
+        let session = session(id.as_ref().map_or("", |Path(id)| id))?;
+        if query.flag("local")? {
             let here = app.revoke_here(&caller, session, force).await?;
             return Ok(Json(here).into_response());
         }

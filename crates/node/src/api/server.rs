@@ -1,42 +1,49 @@
 //! Connections of the API port: HTTP/1 and HTTP/2, plain as the first bytes say, or over TLS.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::response::Response;
 use conclave_client::clock;
-use conclave_client::secure::{Port, Side, Stream, explain};
+use conclave_client::secure::{Port, Stream};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use super::caller::Caller;
 use super::deliver::{Arrived, Deliveries, Wire, escorted};
+use super::handshake::{Handshake, Handshakes};
+use super::share::Shares;
 use super::{App, STOP_MAX, router};
+use crate::sentry::Sentry;
+use crate::who::account_of;
 
 /// Requests of one HTTP/2 connection at a time.
-const STREAMS_MAX: u32 = 1024;
+const STREAMS_MAX: u32 = 100;
 /// The most bytes of a request's head.
-const HEAD_MAX: usize = 64 << 10;
+const HEAD_MAX: usize = 16 << 10;
+/// The most bytes of a stream of HTTP/2, and of all of a connection, that nobody has read yet.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
 
 /// Accepts connections until the API is told to stop.
 pub(super) async fn serve(app: Arc<App>, listener: TcpListener) {
     let router = router(&app);
     let builder = Arc::new(builder(&app));
-    let handshakes = Arc::new(Semaphore::new(app.limits.handshakes));
-    let room = Arc::new(Semaphore::new(app.limits.connections));
+    let handshakes = Handshakes::new(&app.limits);
+    let room = Shares::new(app.limits.connections);
     let mut connections = JoinSet::new();
     let mut stopping = app.stopping.clone();
     loop {
@@ -54,20 +61,23 @@ pub(super) async fn serve(app: Arc<App>, listener: TcpListener) {
                 continue;
             }
         };
-        let Ok(permit) = room.clone().try_acquire_owned() else {
-            refuse(&app, &stream);
-            continue;
-        };
         let (app, router, builder) = (app.clone(), router.clone(), builder.clone());
-        let handshakes = handshakes.clone();
-        connections.spawn(async move {
+        let room = room.clone();
+        // Here, for the oldest is who was accepted first.
+        let handshake = app.security.tls().map(|_| handshakes.begin(remote.ip()));
+        let sentry = app.shard.sentry().clone();
+        connections.spawn(sentry.task("api", async move {
+            let Some((mut stream, caller)) = greet(&app, stream, remote, handshake).await else {
+                return;
+            };
+            // Whoever is still in its handshake takes no room.
+            let Some(_permit) = room.take(&account_of(remote.ip())) else {
+                return refuse(&app, &mut stream);
+            };
             app.meters.api_connections.inc();
-            if let Some((stream, caller)) = shake_hands(&app, stream, remote, &handshakes).await {
-                connection(&app, router, &builder, stream, (remote, caller)).await;
-            }
+            connection(&app, router, &builder, stream, (remote, caller)).await;
             app.meters.api_connections.dec();
-            drop(permit);
-        });
+        }));
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
@@ -77,8 +87,22 @@ pub(super) async fn serve(app: Arc<App>, listener: TcpListener) {
     app.driver.close().await;
 }
 
-fn builder(app: &App) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+/// Runs the requests of a connection that come side by side.
+#[derive(Clone)]
+struct Guarded(Sentry);
+
+impl<F> Executor<F> for Guarded
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, request: F) {
+        tokio::spawn(self.0.task("api", request));
+    }
+}
+
+fn builder(app: &App) -> Builder<Guarded> {
+    let mut builder = Builder::new(Guarded(app.shard.sentry().clone()));
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -89,6 +113,8 @@ fn builder(app: &App) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_MAX as u32)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(app.limits.head)
         .keep_alive_timeout(app.limits.head);
     builder
@@ -98,7 +124,7 @@ fn builder(app: &App) -> Builder<TokioExecutor> {
 async fn connection(
     app: &Arc<App>,
     router: Router,
-    builder: &Builder<TokioExecutor>,
+    builder: &Builder<Guarded>,
     stream: Stream,
     (remote, caller): (SocketAddr, Caller),
 ) {
@@ -106,6 +132,7 @@ async fn connection(
     let greeted = Arc::new(AtomicBool::new(false));
     let wire = Wire::new(stream, deliveries.clone(), app.limits.head, greeted.clone());
     let service = TowerToHyperService::new(router);
+    let bodies = app.bodies.clone();
     let tokens = !app.gate.is_open();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         greeted.store(true, Ordering::Relaxed);
@@ -118,7 +145,7 @@ async fn connection(
         extensions.insert(caller.identity());
         let answer = match caller.refused(&request, tokens) {
             Some(refusal) => Err(refusal),
-            None => Ok(service.call(request.map(Body::new))),
+            None => Ok(service.call(request.map(|body| bodies.bound(body, remote.ip())))),
         };
         async move {
             let response: Result<Response, Infallible> = match answer {
@@ -140,67 +167,33 @@ async fn connection(
 }
 
 /// Finds out who calls. Whoever does not get that far is told what to do, if it can be.
-async fn shake_hands(
+async fn greet(
     app: &App,
     stream: TcpStream,
     remote: SocketAddr,
-    turn: &Semaphore,
+    handshake: Option<Handshake>,
 ) -> Option<(Stream, Caller)> {
     stream.set_nodelay(true).ok()?;
     let tls = app.security.tls();
-    let Some(config) = tls.and_then(|tls| tls.server_config(Port::Api)) else {
+    let config = tls.and_then(|tls| tls.server_config(Port::Api));
+    let (Some(config), Some(handshake)) = (config, handshake) else {
         return Some((Stream::Plain(stream), Caller::Open));
     };
-    let shaken = async {
-        let mut first = [0; 3];
-        let count = stream.peek(&mut first).await?;
-        if count > 0 && first[0] != TLS_FIRST {
-            app.meters.refused("plain");
-            say_tls(&stream);
-            return Ok(None);
+    let stream = match handshake.shake(stream, config).await {
+        Ok(stream) => stream,
+        Err(failed) => {
+            app.meters.refused(failed.reason());
+            tracing::debug!(peer = %remote, %failed, "TLS handshake failed on the API port");
+            return None;
         }
-        let _turn = turn.acquire().await.map_err(io::Error::other)?;
-        let stream = TlsAcceptor::from(config).accept(stream).await?;
-        io::Result::Ok(Some(stream))
     };
-    match tokio::time::timeout(app.limits.handshake, shaken).await {
-        Ok(Ok(Some(stream))) => {
-            let shown = stream.get_ref().1.peer_certificates();
-            let caller = Caller::new(shown.and_then(<[_]>::first), &app.cluster.name);
-            Some((Stream::Tls(Box::new(stream.into())), caller))
-        }
-        Ok(Ok(None)) => None,
-        Ok(Err(error)) => {
-            app.meters.refused("tls");
-            let reason = explain(&error, Side::Caller);
-            tracing::debug!(peer = %remote, %reason, "TLS handshake failed on the API port");
-            None
-        }
-        Err(_) => {
-            app.meters.refused("tls");
-            None
-        }
-    }
+    let shown = stream.get_ref().1.peer_certificates();
+    let caller = Caller::new(shown.and_then(<[_]>::first), &app.cluster.name);
+    Some((Stream::Tls(Box::new(stream.into())), caller))
 }
 
-/// Tells a caller that speaks plain HTTP where TLS is spoken.
-fn say_tls(stream: &TcpStream) {
-    let body = r#"{"error":{"code":"tls_only","message":"this port speaks TLS: write https://"}}"#;
-    let text = format!(
-        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    // What it sent is read, for closing with unread bytes would take the answer back.
-    let _ = stream.try_read(&mut [0; 4096]);
-    let _ = stream.try_write(text.as_bytes());
-}
-
-/// The first byte of whoever begins with TLS.
-const TLS_FIRST: u8 = 0x16;
-
-/// Tells a caller that there is no room, as far as that fits into the first packet.
-fn refuse(app: &App, stream: &TcpStream) {
+/// Tells a caller that there is no room.
+fn refuse(app: &App, stream: &mut Stream) {
     app.meters.refused("too_many_connections");
     let body = r#"{"error":{"code":"too_many_connections","message":"ask another node or later"}}"#;
     let text = format!(
@@ -208,6 +201,9 @@ fn refuse(app: &App, stream: &TcpStream) {
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
-    // Whoever cannot take it sees a closed connection, which says the same.
-    let _ = stream.try_write(text.as_bytes());
+    // Whoever does not take it at once sees a closed connection, which says the same.
+    let mut at_once = Context::from_waker(Waker::noop());
+    let mut stream = Pin::new(stream);
+    let _ = stream.as_mut().poll_write(&mut at_once, text.as_bytes());
+    let _ = stream.poll_shutdown(&mut at_once);
 }

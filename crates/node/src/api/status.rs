@@ -5,25 +5,25 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use conclave_client::clock;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Mode;
+use conclave_wire::Cluster;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::App;
 use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
-use super::look::Silent;
+use super::openapi::{Either, Local};
+use super::refusals::{Looking, Open};
 use crate::shard::{LevelReport, Query as Ask, Report};
 
-/// The most sessions of one answer.
-pub(crate) const SESSIONS_MAX: usize = 1000;
-
 /// A node as it describes itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NodeStatus {
     pub(crate) id: u32,
     /// The cluster's name.
@@ -53,16 +53,44 @@ pub(crate) struct NodeStatus {
     pub(crate) uptime_ms: u64,
     /// A random number of the process, in hex.
     pub(crate) process: String,
+    /// How far its token clock is ahead of its wall clock, in milliseconds. Some clock of the
+    /// cluster was ahead once; it does no harm.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) token_clock_ahead_ms: u64,
+    /// Whether its wall clock is so far ahead that nothing is made of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) clock_ignored: bool,
+    /// Nodes that keep refusing tokens which others know: they cannot hear the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) refusing: Vec<Refusing>,
     /// Its leases and objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) keeper: Option<KeeperStatus>,
     /// What it does in the clusters, if a hierarchy serves the locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) levels: Option<LevelsStatus>,
 }
 
+/// A node that keeps refusing tokens, as a gateway sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Refusing {
+    pub(crate) node: u32,
+    /// What its token clock shows, in microseconds since 1970.
+    pub(crate) token_clock: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 /// A node in the clusters of a hierarchy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct LevelsStatus {
     /// The clusters where it is a member, the highest first.
     pub(crate) clusters: Vec<ClusterSeat>,
@@ -77,7 +105,7 @@ pub(crate) struct LevelsStatus {
 }
 
 /// A cluster, and what a member does there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ClusterSeat {
     /// 0 is the root.
     pub(crate) level: u8,
@@ -117,7 +145,7 @@ impl From<LevelReport> for LevelsStatus {
 }
 
 /// A node's leases and objects.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct KeeperStatus {
     /// Whether it serves them; if not it has lost its disk and is on its way back.
     pub(crate) serving: bool,
@@ -134,7 +162,7 @@ pub(crate) struct KeeperStatus {
 }
 
 /// A node that was seen to differ from what enough others say.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Suspect {
     pub(crate) node: u32,
     /// `stale`, `forged`, `equivocating`, `silent` or `huge`.
@@ -143,22 +171,25 @@ pub(crate) struct Suspect {
 }
 
 /// A node as another one sees it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 struct SeenNode {
     id: u32,
     api: String,
     peer: String,
     reachable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     status: Option<NodeStatus>,
 }
 
 /// This node, and the cluster around it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 struct ClusterStatus {
     #[serde(flatten)]
+    #[schema(value_type = NodeStatus)]
     own: Option<NodeStatus>,
     quorum: String,
     /// Whether the nodes that serve contain a quorum for exclusive locks.
@@ -170,13 +201,20 @@ impl App {
     /// What this node says about itself.
     pub(crate) async fn own_status(&self) -> NodeStatus {
         let report = self.shard.inspect(Ask::Overview).await;
+        let mut clocks = (clock::now().wall, false);
         let (state, incarnation, kept, connections) = match report {
             Some(Report::Overview {
                 state,
                 incarnation,
                 kept,
                 connections,
-            }) => (state, incarnation, kept, connections),
+                token_clock,
+                clock_ignored,
+                ..
+            }) => {
+                clocks = (token_clock, clock_ignored);
+                (state, incarnation, kept, connections)
+            }
             _ => ("stopped", 0, [0; 4], 0),
         };
         let levels = match self.shard.inspect(Ask::Levels).await {
@@ -184,7 +222,7 @@ impl App {
             _ => None,
         };
         let uptime = clock::now().mono.since(self.started);
-        let waiters = self.limits.waiters - self.waiting.available_permits();
+        let waiters = self.waiting.taken();
         NodeStatus {
             id: self.id,
             cluster: self.cluster.name.clone(),
@@ -203,9 +241,24 @@ impl App {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
             process: format!("{:032x}", self.process),
+            token_clock_ahead_ms: clocks.0.0.saturating_sub(clock::now().wall.0) / 1000,
+            clock_ignored: clocks.1,
+            refusing: self.refusing(),
             keeper: Some(self.keeper_status()),
             levels,
         }
+    }
+
+    /// Nodes that keep refusing tokens, as this gateway sees them.
+    fn refusing(&self) -> Vec<Refusing> {
+        let nodes = self.driver.nodes().into_iter();
+        let refusing = nodes.filter_map(|health| {
+            Some(Refusing {
+                node: health.node.0 + 1,
+                token_clock: health.refuses_tokens?.0,
+            })
+        });
+        refusing.collect()
     }
 
     fn keeper_status(&self) -> KeeperStatus {
@@ -253,14 +306,32 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// `GET /v1/status`.
+/// All nodes, or this one.
+type Told = Either<ClusterStatus, NodeStatus>;
+
+/// This node, and the others as it sees them.
+///
+/// With `local=true` only what this node says about itself.
+#[utoipa::path(
+    get,
+    path = "/v1/status",
+    params(Local),
+    responses(
+        (status = 200, description = "How the nodes do.", body = inline(Told)),
+        Looking,
+    ),
+)]
 pub(crate) async fn status(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let (parts, _) = request.into_parts();
-    let query = match Query::read(&parts).and_then(|query| query.only(&["local"]).map(|()| query)) {
-        Ok(query) => query,
+    let local = Query::read(&parts).and_then(|query| {
+        query.only(&["local"])?;
+        query.flag("local")
+    });
+    let local = match local {
+        Ok(local) => local,
         Err(failure) => return refuse(&app, failure),
     };
-    if query.is_local() {
+    if local {
         return Json(app.own_status().await).into_response();
     }
     let all = app.all_status().await;
@@ -305,182 +376,121 @@ pub(crate) async fn status(State(app): State<Arc<App>>, request: Request<Body>) 
     .into_response()
 }
 
-/// `GET /healthz`: the process is alive and its API answers.
-pub(crate) async fn healthz() -> Response {
-    Json(serde_json::json!({ "alive": true })).into_response()
+/// The process is alive.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Alive {
+    alive: bool,
 }
 
-/// `GET /readyz`: the node grants.
+/// The node grants.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ready {
+    ready: bool,
+    /// What the node is doing.
+    state: String,
+}
+
+/// Whether the process is alive and its API answers.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    responses((status = 200, description = "It is.", body = Alive), Open),
+    security(()),
+)]
+pub(crate) async fn healthz() -> Response {
+    Json(Alive { alive: true }).into_response()
+}
+
+/// Whether the node grants locks.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    responses((status = 200, description = "It does.", body = Ready), Open),
+    security(()),
+)]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let status = app.own_status().await;
     let stopping = *app.stopping.borrow();
     if status.state == "serving" && !stopping {
-        return Json(serde_json::json!({ "ready": true, "state": status.state })).into_response();
+        let (ready, state) = (true, status.state);
+        return Json(Ready { ready, state }).into_response();
     }
     let state = if stopping { "stopping" } else { &status.state };
     Failure::NotReady(state.to_owned()).into_response()
 }
 
-/// `GET /metrics`.
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+/// Metrics: `OpenMetrics`, or the classic text format of Prometheus for whoever likes that better.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    responses(
+        (status = 200, description = "The metrics.", content(
+            (String = "application/openmetrics-text"),
+            (String = "text/plain"),
+        )),
+        Open,
+    ),
+)]
+pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let status = app.own_status().await;
     app.meters.set_state(&status.state);
     let breaks = app.driver.counters().closed;
     let breaks = i64::try_from(breaks).unwrap_or(i64::MAX);
     app.meters.gateway_breaks.set(breaks);
     app.meters.keeper.seen_by_clients(&app.keepers.lies());
-    let text = app.meters.text();
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let (text, kind) = if wants_classic(&headers) {
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        (app.meters.classic_text(), kind)
+    } else {
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        (app.meters.text(), kind)
+    };
     let mut response = text.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-/// `GET /v1/cluster`: what smart clients need to know.
+/// Whether plain text is preferred to `OpenMetrics`.
+fn wants_classic(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let accepted = accepted.filter_map(|value| value.to_str().ok());
+    let (mut classic, mut open) = (0.0_f32, 0.0_f32);
+    for kind in accepted.flat_map(|value| value.split(',')) {
+        let mut parts = kind.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse().ok());
+        let weight = weight.unwrap_or(1.0);
+        if ["text/plain", "text/*", "*/*"].contains(&name) {
+            classic = classic.max(weight);
+        }
+        if ["application/openmetrics-text", "application/*", "*/*"].contains(&name) {
+            open = open.max(weight);
+        }
+    }
+    classic > open
+}
+
+/// The configuration, for smart clients.
+#[utoipa::path(
+    get,
+    path = "/v1/cluster",
+    responses((status = 200, description = "The cluster file as JSON.", body = Cluster), Open),
+)]
 pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Response {
     Json(&app.cluster).into_response()
 }
 
-/// A session in JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SessionJson {
-    pub(crate) session: String,
-    pub(crate) owner: String,
-    /// In whose name it asks; left out if nobody has to say.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) principal: String,
-    /// Whether it was revoked: it is not renewed any more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) revoked: bool,
-    pub(crate) ttl_ms: u64,
-    pub(crate) detached: bool,
-    pub(crate) requests: usize,
-    /// How long ago it was renewed.
-    pub(crate) age_ms: u64,
-    /// The nodes that keep it.
-    #[serde(default)]
-    pub(crate) nodes: Vec<u32>,
-}
-
-/// A page of sessions.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct SessionPage {
-    pub(crate) sessions: Vec<SessionJson>,
-    /// What to give as `cursor` for the next page; none at the end.
-    pub(crate) next: Option<u32>,
-    #[serde(default, skip_deserializing, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) silent: Vec<Silent>,
-}
-
-impl App {
-    /// Sessions that this node keeps.
-    pub(crate) async fn local_sessions(
-        &self,
-        from: u32,
-        limit: usize,
-        caller: &Caller,
-    ) -> Result<SessionPage, Failure> {
-        let ask = Ask::Sessions {
-            from,
-            limit,
-            reader: caller.reader().cloned(),
-        };
-        let Report::Sessions(page, next) = self.inspect(ask).await? else {
-            return Ok(SessionPage::default());
-        };
-        let millis = |span: std::time::Duration| u64::try_from(span.as_millis());
-        let sessions = page.iter().map(|session| SessionJson {
-            session: format!("{:x}", session.session),
-            owner: session.owner.to_string(),
-            principal: session.principal.to_string(),
-            revoked: session.revoked,
-            ttl_ms: millis(session.ttl).unwrap_or(u64::MAX),
-            detached: session.detached,
-            requests: session.requests,
-            age_ms: millis(session.age).unwrap_or(u64::MAX),
-            nodes: vec![self.id],
-        });
-        Ok(SessionPage {
-            sessions: sessions.collect(),
-            next,
-            silent: Vec::new(),
-        })
-    }
-
-    /// Sessions of all nodes: the first page of each, one line per session. To read more than
-    /// that, ask each node for its own.
-    pub(crate) async fn whole_sessions(
-        &self,
-        limit: usize,
-        caller: &Caller,
-    ) -> Result<SessionPage, Failure> {
-        let path = format!("/v1/sessions?local=true&limit={SESSIONS_MAX}");
-        let own = self.local_sessions(0, SESSIONS_MAX, caller);
-        let others = self.fetch.all::<SessionPage>(&path, caller);
-        let (own, others) = tokio::join!(own, others);
-        let mut all = std::collections::BTreeMap::new();
-        let mut whole = SessionPage::default();
-        let mut pages = vec![own?];
-        for (node, page) in others {
-            match page {
-                Ok(page) => pages.push(page),
-                Err(why) => whole.silent.push(Silent {
-                    node: node.0 + 1,
-                    why,
-                }),
-            }
-        }
-        for session in pages.into_iter().flat_map(|page| page.sessions) {
-            match all.entry(session.session.clone()) {
-                std::collections::btree_map::Entry::Vacant(place) => {
-                    place.insert(session);
-                }
-                std::collections::btree_map::Entry::Occupied(mut seen) => {
-                    let seen: &mut SessionJson = seen.get_mut();
-                    seen.nodes.extend(session.nodes);
-                    seen.requests = seen.requests.max(session.requests);
-                    seen.age_ms = seen.age_ms.min(session.age_ms);
-                    seen.revoked |= session.revoked;
-                }
-            }
-        }
-        whole.sessions = all.into_values().take(limit).collect();
-        whole
-            .sessions
-            .iter_mut()
-            .for_each(|one| one.nodes.sort_unstable());
-        whole.silent.sort_by_key(|silent| silent.node);
-        Ok(whole)
-    }
-}
-
-/// `GET /v1/sessions`.
-pub(crate) async fn sessions(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
-    let (parts, _) = request.into_parts();
-    let page = async {
-        let query = Query::read(&parts)?;
-        query.only(&["local", "limit", "cursor"])?;
-        let caller = Caller::of(&parts.extensions)?;
-        let limit = query.limit(100, SESSIONS_MAX)?;
-        if !query.is_local() {
-            return app.whole_sessions(limit, &caller).await;
-        }
-        let cursor = query.get("cursor").map_or(Some(0), |text| {
-            let text = std::str::from_utf8(text).ok()?;
-            text.parse().ok()
-        });
-        let problem = || Failure::BadRequest("cursor must be the next of a page".to_owned());
-        let cursor = cursor.ok_or_else(problem)?;
-        app.local_sessions(cursor, limit, &caller).await
-    };
-    match page.await {
-        Ok(page) => Json(page).into_response(),
-        Err(failure) => refuse(&app, failure),
-    }
-}
-
-/// `GET /`.
+/// What this is, and all paths.
+#[utoipa::path(
+    get,
+    path = "/",
+    responses(
+        (status = 200, description = "A short text.", body = String, content_type = "text/plain"),
+        Open,
+    ),
+    security(()),
+)]
 pub(crate) async fn root(State(app): State<Arc<App>>) -> Response {
     let text = format!(
         "Conclave {}: node {} of cluster '{}', a lock service without a leader.\n\n{ROOT}",
@@ -496,12 +506,22 @@ POST /v1/locks/{name}/acquire   take a lock: {\"mode\",\"ttl_ms\",\"wait_ms\",\"
 POST /v1/locks/keepalive        renew it: {\"handle\"}
 POST /v1/locks/release          release it: {\"handle\"}
 GET  /v1/locks/{name}           who holds it, who waits
+GET  /v1/locks/{name}/watch     the same as it changes
 GET  /v1/locks?prefix=          which locks there are
+GET  /v1/watch?prefix=          the same as they change
+POST /v1/leases/{name}/acquire  take a lease: {\"for_ms\",\"wait_ms\"}
+POST /v1/leases/renew           renew it: {\"handle\"}
+POST /v1/leases/release         give it back: {\"handle\"}
+POST /v1/objects/counter/{name}   change a counter: {\"op\",…}; GET reads it
+POST /v1/objects/map/{name}       the same with a map
+POST /v1/objects/queue/{name}     a queue
+POST /v1/objects/log/{name}       a log
+POST /v1/objects/register/{name}  a register
 GET  /v1/sessions               whose sessions there are
 POST /v1/sessions/{id}/revoke   end one: renewed no more; ?force=true frees at once
 GET  /v1/status                 this node and the others
 GET  /v1/cluster                the configuration, for smart clients
 GET  /v1/openapi.json           all of this for programs
 GET  /healthz /readyz /metrics  for probes and Prometheus
-gRPC conclave.v1.Locks and conclave.v1.Cluster on the same port
+gRPC conclave.v1.Locks, Leases, Objects and Cluster on the same port
 ";

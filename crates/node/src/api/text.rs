@@ -6,6 +6,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::openapi::schema::{Object, ObjectBuilder, OneOfBuilder, Schema, Type};
+use utoipa::openapi::{RefOr, schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Bytes that are told as text where they are text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +24,30 @@ impl Serialize for Text {
         map.end()
     }
 }
+
+/// What base64 looks like, to the last bit.
+const BASE64: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|\
+                      [A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
+
+impl PartialSchema for Text {
+    fn schema() -> RefOr<Schema> {
+        let coded = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .pattern(Some(BASE64))
+            .content_encoding("base64");
+        let coded = ObjectBuilder::new()
+            .property("base64", coded)
+            .required("base64")
+            .additional_properties(Some(schema::AdditionalProperties::FreeForm(false)));
+        OneOfBuilder::new()
+            .description(Some("Bytes: a string where they are UTF-8."))
+            .item(Object::with_type(Type::String))
+            .item(coded)
+            .into()
+    }
+}
+
+impl ToSchema for Text {}
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {

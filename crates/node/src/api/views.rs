@@ -11,6 +11,7 @@ use std::time::Duration;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::{Bond, EntryView, Label, LockView, Mode, Quorums, Reason};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::text::Text;
 use super::why::{Cause, Gathered, Reasoned};
@@ -21,7 +22,8 @@ pub(crate) const GATEWAY: &str = "gateway n";
 pub(crate) const ENTRIES_MAX: usize = 1000;
 
 /// With whom a lock may be shared, in JSON: `"exclusive"`, `"shared"` or `{"group": "g"}`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Mode)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ModeText {
     #[default]
@@ -51,7 +53,8 @@ impl From<&ModeText> for Mode {
 }
 
 /// A request as one node sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = LocalEntry)]
 pub(crate) struct Entry {
     /// Its session, in hex.
     pub(crate) session: String,
@@ -69,18 +72,23 @@ pub(crate) struct Entry {
     /// The number of the grant; zero while it waits.
     pub(crate) grant: u64,
     /// The token it entered with, if the node knows.
+    #[schema(required = true)]
     pub(crate) token: Option<u64>,
     pub(crate) owner: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) note: Option<Text>,
     /// Why it waits here, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) why: Option<Cause>,
     /// How long it has had its grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) granted_ms: Option<u64>,
     /// When its session ends if it is not renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) expires_ms: Option<u64>,
 }
 
@@ -130,7 +138,8 @@ impl Entry {
 }
 
 /// A lock as one node sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = LocalLock)]
 pub(crate) struct Local {
     pub(crate) name: Text,
     /// Its requests, best first.
@@ -139,9 +148,11 @@ pub(crate) struct Local {
     pub(crate) omitted: usize,
     /// What the node is doing, if it does not grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) state: Option<String>,
     /// How long it grants nothing yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) pause_ms: Option<u64>,
 }
 
@@ -170,15 +181,17 @@ pub(crate) fn told(view: &LockView, max: usize) -> Vec<&EntryView> {
 }
 
 /// Who is inside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Holder {
     pub(crate) mode: ModeText,
     /// The fencing token, once the holder has told it.
+    #[schema(required = true)]
     pub(crate) token: Option<u64>,
     /// The identity that the token fences.
     pub(crate) group: String,
     pub(crate) owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) note: Option<Text>,
     pub(crate) session: String,
     /// Whether it is kept by a handle.
@@ -191,14 +204,16 @@ pub(crate) struct Holder {
     pub(crate) certain: bool,
     /// How long it has been inside, as far as the nodes remember.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) held_ms: Option<u64>,
     /// When the first of its nodes forgets it if it is not renewed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) expires_ms: Option<u64>,
 }
 
 /// Who waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Waiter {
     pub(crate) mode: ModeText,
     pub(crate) owner: String,
@@ -209,11 +224,13 @@ pub(crate) struct Waiter {
     pub(crate) position: u32,
     /// Why it waits, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) why: Option<Reasoned>,
 }
 
 /// A lock as the nodes together see it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = LockView)]
 pub(crate) struct Merged {
     pub(crate) name: Text,
     pub(crate) holders: Vec<Holder>,

@@ -17,12 +17,14 @@ use conclave_protocol::id::Name;
 use conclave_protocol::lock::{Action, ClientEvent, Ended, Holder, LockState, Watch};
 use futures_util::stream;
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
+use utoipa::ToSchema;
 
 use super::App;
 use super::admit::Caller;
 use super::errors::Failure;
 use super::locks::{Query, refuse};
+use super::refusals;
+use super::share::Place;
 use super::text::Text;
 use super::views::ModeText;
 
@@ -46,11 +48,13 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) struct Watching {
     job: Job,
+    /// Changes of the access file.
+    changes: tokio::sync::watch::Receiver<u64>,
     stopping: tokio::sync::watch::Receiver<bool>,
     app: Arc<App>,
     caller: Caller,
     /// Its place among all watches of this gateway.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl App {
@@ -70,10 +74,11 @@ impl App {
         }
         // A prefix is watched by whoever may read all names below it.
         self.permit(caller, Action::Read, &Name::new(what.bytes()))?;
-        let place = self.watching.clone().try_acquire_owned();
-        let place = place.map_err(|_| Failure::TooManyWatchers)?;
+        let place = self.watching.take(caller.account());
+        let place = place.ok_or(Failure::TooManyWatchers)?;
         Ok(Watching {
             job: self.driver.begin(Work::Watch(what)),
+            changes: self.gate.changes(),
             stopping: self.stopping.clone(),
             app: self.clone(),
             caller: caller.clone(),
@@ -90,6 +95,10 @@ impl Watching {
             let event = tokio::select! {
                 event = self.job.next() => event,
                 _ = self.stopping.wait_for(|stopping| *stopping) => return stopping(),
+                Ok(()) = self.changes.changed() => match self.app.recognises(&self.caller) {
+                    Ok(()) => continue,
+                    Err(failure) => return Told::Over(failure),
+                },
                 () = tokio::time::sleep(STILL_HERE) => return Told::Still,
             };
             match event {
@@ -109,7 +118,21 @@ impl Watching {
     }
 }
 
-/// `GET /v1/watch`.
+/// All locks whose names begin alike, now and on every change.
+///
+/// Server-sent events, numbered from 1: `state` with a `LockState`; `synced` when all there was has
+/// been told, and again when the watch becomes partial or complete; `error` with an `Error` before
+/// the stream ends for a reason. Comments come when nothing happens.
+#[utoipa::path(
+    get,
+    path = "/v1/watch",
+    params(("prefix" = Option<String>, Query,
+        description = "Only names that begin with it, percent-encoded.")),
+    responses(
+        (status = 200, description = "Events.", body = String, content_type = "text/event-stream"),
+        refusals::Watching,
+    ),
+)]
 pub(crate) async fn prefix(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let (parts, _) = request.into_parts();
     let begun = begin_prefix(&app, &parts);
@@ -153,11 +176,7 @@ fn frame(app: &App, told: Told, number: &mut u64) -> Bytes {
         Told::Synced(partial) => ("synced", Ok(serde_json::json!({ "partial": partial }))),
         Told::Over(failure) => {
             app.count_failure(&failure);
-            let body = serde_json::to_value(failure.body()).map(|mut body| {
-                body["status"] = failure.status().as_u16().into();
-                body
-            });
-            ("error", body)
+            ("error", serde_json::to_value(failure.late_body()))
         }
     };
     *number += 1;
@@ -166,7 +185,8 @@ fn frame(app: &App, told: Told, number: &mut u64) -> Bytes {
 }
 
 /// A watched lock in JSON.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = LockState)]
 pub(crate) struct StateText {
     name: Text,
     holders: Vec<HolderText>,
@@ -175,13 +195,15 @@ pub(crate) struct StateText {
     partial: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = WatchedHolder)]
 struct HolderText {
     mode: ModeText,
     token: u64,
     group: String,
     owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     note: Option<Text>,
     session: String,
     asked_us: u64,

@@ -5,19 +5,22 @@ use std::fmt::Write as _;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::lock::Why;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::text::Text;
 use super::views::{Entry, Local, Merged, ModeText};
 
 /// Why a request waits at one node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Cause {
     pub(crate) code: String,
     /// The session of the request in its way, in hex, and that request's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) by: Option<(String, u64)>,
     /// The limit that is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) limit: Option<u32>,
 }
 
@@ -40,7 +43,8 @@ impl From<Why> for Cause {
 }
 
 /// Why a request waits, as all nodes together say.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Why)]
 pub(crate) struct Reasoned {
     /// One word, for programs.
     pub(crate) code: String,

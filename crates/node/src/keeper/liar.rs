@@ -128,6 +128,8 @@ impl Liar {
                 objects,
                 token,
                 last,
+                lost,
+                new,
             } => {
                 let forge = |(name, stamp): (Name, Stamp)| (name, forged(stamp));
                 let objects = match mode {
@@ -144,6 +146,8 @@ impl Liar {
                     objects,
                     token,
                     last,
+                    lost,
+                    new,
                 }
             }
         })

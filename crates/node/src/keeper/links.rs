@@ -9,14 +9,16 @@ use conclave_client::secure::Tls;
 use conclave_protocol::id::NodeId;
 use conclave_protocol::keeper::{Answer, Ask};
 use conclave_wire::Cluster;
-use conclave_wire::greeting::{
-    Credential, Greeting, Role, Service, VERSION, decode_reply, encode_greeting,
-};
+use conclave_wire::codec::{First, first_frame};
+use conclave_wire::greeting::{Credential, Greeting, Role, Service, decode_reply, encode_greeting};
 use conclave_wire::keeper::{decode_answer, encode_ask};
+use conclave_wire::version::SPOKEN;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
+
+use crate::sentry::Sentry;
 
 /// The waits between attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -33,7 +35,7 @@ const CHUNK: usize = 64 << 10;
 pub(super) enum As {
     /// As a node, which may only look.
     Node,
-    /// As a client.
+    /// As a client, or as a node that rebuilds what it lost.
     Client,
 }
 
@@ -53,13 +55,13 @@ pub(super) struct Dial {
     pub(super) process: u128,
     pub(super) cluster: Cluster,
     pub(super) security: Security,
-    pub(super) credential: Option<Credential>,
+    pub(super) sentry: Sentry,
 }
 
 /// Connections to all other nodes, in one role.
 pub(super) struct Links {
     asks: BTreeMap<NodeId, mpsc::Sender<Ask>>,
-    tasks: tokio::task::JoinSet<()>,
+    tasks: tokio::task::JoinSet<Option<()>>,
 }
 
 impl Links {
@@ -80,9 +82,9 @@ impl Links {
             }
             let (asks, wanted) = mpsc::channel(ASKS_MAX);
             links.asks.insert(node, asks);
-            links
-                .tasks
-                .spawn(keep(dial.clone(), node, wanted, events.clone()));
+            let keep = keep(dial.clone(), node, wanted, events.clone());
+            let keep = dial.sentry.task("others", keep);
+            links.tasks.spawn(keep);
         }
         links
     }
@@ -138,6 +140,7 @@ trait Both: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Both for T {}
 
 async fn connect(dial: &Dial, node: NodeId) -> io::Result<Box<dyn Both>> {
+    dial.security.check_bearers().map_err(io::Error::other)?;
     let place = dial.cluster.node(node.0 + 1);
     let peer = place.map(|node| node.peer.clone()).unwrap_or_default();
     let stream = TcpStream::connect(peer).await?;
@@ -156,7 +159,7 @@ async fn greet(
     mut stream: Box<dyn Both>,
 ) -> io::Result<(Box<dyn Both>, Vec<u8>)> {
     let greeting = Greeting {
-        version: VERSION,
+        versions: SPOKEN,
         role: match dial.role {
             As::Node => Role::Node(dial.id),
             As::Client => Role::Client,
@@ -166,7 +169,8 @@ async fn greet(
         digest: dial.cluster.digest(),
         facts: dial.cluster.facts(),
         credential: match dial.role {
-            As::Node => dial.credential.clone(),
+            // Its certificate shows that it is one.
+            As::Node => None,
             // Each node gets its own token: one that lies cannot use it at the others.
             As::Client => {
                 let token = dial.security.bearer_for(node);
@@ -182,7 +186,7 @@ async fn greet(
     bytes.clear();
     loop {
         if let Some((reply, length)) = decode_reply(&bytes).map_err(io::Error::other)? {
-            if let Some(refusal) = reply.refusal {
+            if let Err(refusal) = reply.accepted_by(node) {
                 tracing::debug!(%node, %refusal, "another node refuses questions about objects");
                 return Err(io::Error::other(refusal));
             }
@@ -203,10 +207,20 @@ async fn read(
 ) -> io::Result<()> {
     loop {
         let mut taken = 0;
-        while let Some((answer, length)) =
-            decode_answer(&bytes[taken..]).map_err(io::Error::other)?
-        {
-            taken += length;
+        loop {
+            let first = first_frame(&bytes[taken..], decode_answer);
+            let answer = match first.map_err(io::Error::other)? {
+                First::Message(answer, length) => {
+                    taken += length;
+                    answer
+                }
+                // A newer node may send what this build does not know.
+                First::Unknown(length) => {
+                    taken += length;
+                    continue;
+                }
+                First::Partial => break,
+            };
             let heard = Event::Heard(role, node, answer);
             // A full channel makes this node read less, and the other wait.
             events.send(heard).await.map_err(io::Error::other)?;

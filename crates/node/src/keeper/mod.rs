@@ -23,7 +23,6 @@ use conclave_protocol::lock::{Access, Start};
 use conclave_protocol::object::{ObjectConfig, ObjectView};
 use conclave_wire::Cluster;
 use conclave_wire::cluster::ClusterError;
-use conclave_wire::greeting::Credential;
 use tokio::sync::oneshot;
 
 use crate::meters::Meters;
@@ -79,6 +78,8 @@ pub struct Seen {
 struct Waiting {
     said: Vec<Said>,
     bytes: usize,
+    /// Above every token of a lease that was voted for.
+    mark: Token,
     /// Somebody had to wait because there was no room.
     wanted: bool,
     over: bool,
@@ -133,6 +134,15 @@ impl Inbox {
         let full = waiting.said.len() >= WAITING_MAX || waiting.bytes >= WAITING_BYTES;
         waiting.wanted |= full;
         full
+    }
+
+    /// Above every token of a lease that was voted for, as of a moment ago.
+    pub(crate) fn mark(&self) -> Token {
+        self.lock().mark
+    }
+
+    fn set_mark(&self, mark: Token) {
+        self.lock().mark = mark;
     }
 
     /// Everything there is, after at most this long.
@@ -207,7 +217,6 @@ pub(crate) struct Dialling {
     pub(crate) cluster: Cluster,
     /// As a node.
     pub(crate) security: Security,
-    pub(crate) credential: Option<Credential>,
     /// As a client of the others, for coming back after the loss of its disk.
     pub(crate) rejoin: Option<Security>,
 }

@@ -19,6 +19,7 @@ use super::links::{As, Dial, Event, Links};
 use super::suspect::Suspects;
 use super::{Configs, Inbox, Said};
 use crate::meters::Meters;
+use crate::sentry::Sentry;
 use crate::shard::Clock;
 
 /// So much that others said waits at the most.
@@ -29,8 +30,15 @@ const ROUND_MAX: Duration = Duration::from_secs(1);
 /// What the keeper's thread tells.
 #[derive(Debug)]
 pub(super) enum Notice {
-    /// The disk was lost, and votes are given from then on.
-    Lost(Instant),
+    /// The disk was lost, and votes are given from some time on.
+    Lost {
+        /// When.
+        opens: Instant,
+        /// Whether there is no trace of anything kept.
+        blank: bool,
+    },
+    /// Another node says that it never kept anything.
+    New(NodeId),
     /// This node has committed a state.
     Own(Name, Stamp),
     /// A state that was handed over was not taken.
@@ -44,6 +52,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) inbox: Inbox,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) sentry: Sentry,
 }
 
 /// Starts the thread; it ends when the keeper's does.
@@ -52,9 +61,10 @@ pub(super) fn spawn(parts: Parts) -> std::io::Result<mpsc::UnboundedSender<Notic
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    std::thread::Builder::new()
-        .name("others".to_owned())
-        .spawn(move || runtime.block_on(Others::new(parts).run(notices)))?;
+    let sentry = parts.sentry.clone();
+    sentry.thread("others", move || {
+        runtime.block_on(Others::new(parts).run(notices));
+    })?;
     Ok(notify)
 }
 
@@ -119,21 +129,14 @@ impl Others {
 
     fn dial(&self, role: As) -> Dial {
         let dialling = &self.parts.dial;
-        let (security, credential) = match role {
-            As::Node => (dialling.security.clone(), dialling.credential.clone()),
-            As::Client => {
-                let rejoin = dialling.rejoin.clone();
-                let security = rejoin.unwrap_or_else(|| dialling.security.clone());
-                (security, None)
-            }
-        };
+        let rejoin = dialling.rejoin.as_ref().filter(|_| role == As::Client);
         Dial {
             role,
             id: dialling.id,
             process: dialling.process,
             cluster: dialling.cluster.clone(),
-            security,
-            credential,
+            security: rejoin.unwrap_or(&dialling.security).clone(),
+            sentry: self.parts.sentry.clone(),
         }
     }
 
@@ -165,11 +168,12 @@ impl Others {
             Notice::NotAdopted(object, stamp) => {
                 self.diffuse(DiffusionInput::NotAdopted(object, stamp));
             }
-            Notice::Lost(opens) => self.begin_back(opens),
+            Notice::Lost { opens, blank } => self.begin_back(opens, blank),
+            Notice::New(node) => self.rejoin(RejoinInput::New(node)),
         }
     }
 
-    fn begin_back(&mut self, opens: Instant) {
+    fn begin_back(&mut self, opens: Instant, blank: bool) {
         let config = &self.parts.config;
         let faults: Faults = config.lease.faults;
         if faults.nodes() < 2 {
@@ -188,7 +192,7 @@ impl Others {
         let client = ClientId(u128::from_le_bytes(client));
         let objects = config.objects.clone();
         self.back = Some(Back {
-            rejoin: Rejoin::new(faults, objects.as_ref(), opens),
+            rejoin: Rejoin::new(faults, objects.as_ref(), opens, blank),
             client: KeeperClient::new(config.lease.clone(), objects, client, seed),
             act: Links::open(&self.dial(As::Client), &self.events),
             orders: BTreeMap::new(),
@@ -295,6 +299,14 @@ impl Others {
         for event in out.events {
             match event {
                 RejoinEvent::Refresh(object) => self.refresh(object),
+                RejoinEvent::Begin => {
+                    self.parts.inbox.put(Said::Input(KeeperInput::Begin), 0);
+                    tracing::info!("no node ever kept leases or objects: this one begins");
+                    if let Some(back) = self.back.take() {
+                        back.act.end();
+                    }
+                    return;
+                }
                 RejoinEvent::Rejoined { mark } => {
                     let rejoined = KeeperInput::Rejoined { mark };
                     self.parts.inbox.put(Said::Input(rejoined), 0);

@@ -135,6 +135,8 @@ mod tests {
             objects: vec![(Name::new("o"), stamp)],
             token: Token(token),
             last: true,
+            lost: false,
+            new: false,
         }
     }
 

@@ -1,6 +1,5 @@
 //! The loop of the keeper's thread.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -32,21 +31,19 @@ pub(crate) fn spawn(parts: Parts) -> std::io::Result<Handle> {
         clock: parts.clock.clone(),
         inbox: inbox.clone(),
         meters: parts.meters.clone(),
+        sentry: parts.shard.sentry().clone(),
     })?;
     let (taken, shard) = (inbox.clone(), parts.shard.clone());
-    let thread = std::thread::Builder::new()
-        .name(format!("keeper-{}", parts.id))
-        .spawn(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| Loop::new(parts, others).run()));
-            let result = result.unwrap_or_else(|panic| {
-                let words = crate::shard::words(&*panic);
-                Err(NodeError::Panic(words))
-            });
-            taken.close();
-            if let Err(error) = result {
-                shard.keeper_ended(error);
-            }
-        })?;
+    let name = format!("keeper-{}", parts.id);
+    let thread = std::thread::Builder::new().name(name.clone());
+    let thread = thread.spawn(move || {
+        let run = || Loop::new(parts, others).run();
+        let result = shard.sentry().catch(&name, run).unwrap_or_else(Err);
+        taken.close();
+        if let Err(error) = result {
+            shard.end(error);
+        }
+    })?;
     Ok(Handle {
         inbox,
         thread: Mutex::new(Some(thread)),
@@ -91,7 +88,10 @@ impl Loop {
                 "leases and objects were lost with the disk: this node asks the others"
             );
             // Its receiver lives as long as this thread does.
-            let _ = others.send(Notice::Lost(machine.opens()));
+            let _ = others.send(Notice::Lost {
+                opens: machine.opens(),
+                blank: machine.is_new(),
+            });
         }
         let mut after = None;
         loop {
@@ -158,6 +158,7 @@ impl Loop {
         }
         self.gauges_at = now + ROUND_MAX;
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.inbox.set_mark(self.machine.mark());
         let (objects, bytes) = self.machine.size();
         let keeper = &self.meters.keeper;
         keeper.serving.set(i64::from(self.machine.is_serving()));
@@ -265,6 +266,9 @@ impl Loop {
     fn event(&mut self, event: &KeeperEvent) {
         match event {
             KeeperEvent::Serving => tracing::info!("leases and objects are served"),
+            KeeperEvent::New(node) => {
+                let _ = self.others.send(Notice::New(*node));
+            }
             KeeperEvent::Committed { object, stamp } => {
                 self.meters.keeper.commits.inc();
                 let _ = self.others.send(Notice::Own(object.clone(), *stamp));

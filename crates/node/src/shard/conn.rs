@@ -70,6 +70,8 @@ pub(super) struct Conn {
     /// Who is at the other end, for logs.
     pub(super) address: SocketAddr,
     pub(super) stage: Stage,
+    /// Whom a client's connection is charged to, once it has greeted.
+    pub(super) account: Option<Arc<str>>,
     encoder: Encoder,
     pub(super) decoder: Decoder,
     /// The start of a frame that is not whole yet.
@@ -100,6 +102,7 @@ impl Conn {
             way,
             address,
             stage,
+            account: None,
             encoder: Encoder::new(),
             decoder: Decoder::new(),
             rest: Vec::new(),

@@ -1,8 +1,9 @@
 //! All connections of the shard, and what they make it keep.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::Instant;
@@ -12,15 +13,17 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use super::conn::{Conn, Pool, Stage, Way};
+use crate::access::TokenHash;
+use crate::who::Gate;
 
 /// A connection whose unsent bytes exceed this is closed.
 const UNSENT_MAX: usize = 8 << 20;
 /// A connection is not read while it has more unsent bytes than this.
 const UNSENT_PAUSE: usize = 1 << 20;
 /// A connection whose unsent bytes make the sum over all exceed this is closed.
-const UNSENT_SUM_MAX: usize = 1 << 30;
+const UNSENT_SUM_MAX: usize = 256 << 20;
 /// A connection whose unfinished frame makes the sum over all exceed this is closed.
-const REST_SUM_MAX: usize = 512 << 20;
+const REST_SUM_MAX: usize = 128 << 20;
 /// Connections that have not greeted, or that are being closed, at once.
 const LOOSE_MAX: usize = 1024;
 /// How long a greeting, a first message, a reply and a farewell may take.
@@ -39,6 +42,10 @@ pub(super) struct Conns {
     /// When to look whether a connection has got further, oldest first.
     deadlines: VecDeque<(Instant, u64)>,
     clients: usize,
+    /// How many connections of clients each account has.
+    accounts: BTreeMap<Arc<str>, usize>,
+    /// Those that a token let in, and as whom.
+    tokens: BTreeMap<u64, (TokenHash, Arc<str>)>,
     loose: usize,
     unsent: usize,
     rests: usize,
@@ -55,6 +62,8 @@ impl Conns {
             dirty: Vec::new(),
             deadlines: VecDeque::new(),
             clients: 0,
+            accounts: BTreeMap::new(),
+            tokens: BTreeMap::new(),
             loose: 0,
             unsent: 0,
             rests: 0,
@@ -68,6 +77,41 @@ impl Conns {
     /// How many connections of clients there are.
     pub(super) fn clients(&self) -> usize {
         self.clients
+    }
+
+    /// How many connections an account has.
+    pub(super) fn of_account(&self, account: &Arc<str>) -> usize {
+        self.accounts.get(account).copied().unwrap_or(0)
+    }
+
+    /// Charges a connection to an account, until it is gone.
+    pub(super) fn charge(&mut self, id: u64, account: Arc<str>) {
+        if let Some(conn) = self.table.get_mut(&id) {
+            *self.accounts.entry(account.clone()).or_default() += 1;
+            conn.account = Some(account);
+        }
+    }
+
+    /// A token let a connection in.
+    pub(super) fn let_in(&mut self, id: u64, token: TokenHash, principal: Arc<str>) {
+        self.tokens.insert(id, (token, principal));
+    }
+
+    /// Connections whose token does not count any more.
+    pub(super) fn outdated(&self, gate: &Gate) -> Vec<u64> {
+        let all = self.tokens.iter();
+        all.filter(|(_, (token, principal))| !gate.counts(token, principal))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    fn refund(&mut self, account: &Arc<str>) {
+        if let Some(count) = self.accounts.get_mut(account) {
+            *count -= 1;
+            if *count == 0 {
+                self.accounts.remove(account);
+            }
+        }
     }
 
     /// Whether no more connections without a greeting are taken for now.
@@ -171,7 +215,11 @@ impl Conns {
     /// Drops a connection at once and says what it was.
     pub(super) fn remove(&mut self, id: u64) -> Option<Stage> {
         let mut conn = self.table.remove(&id)?;
+        self.tokens.remove(&id);
         self.count(conn.stage, -1);
+        if let Some(account) = conn.account.take() {
+            self.refund(&account);
+        }
         self.unsent = self.unsent.saturating_sub(conn.unsent());
         self.rests = self.rests.saturating_sub(conn.rest.len());
         // Closing the socket takes it out of the poll in any case.

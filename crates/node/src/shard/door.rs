@@ -1,25 +1,28 @@
 //! Who may come in: accepting connections and answering their greetings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use conclave_client::secure::{NO_TLS_ALERT, Port, is_client_hello};
 use conclave_protocol::Instant;
 use conclave_protocol::id::{LinkId, NodeId};
-use conclave_protocol::lock::NodeInput;
+use conclave_protocol::lock::{ConfigId, NodeInput};
+use conclave_protocol::membership::{Stage as Standpoint, Standing};
 use conclave_wire::cluster::{Facts, differences};
 use conclave_wire::greeting::{
-    Credential, Greeting, Rejection, Reply, Role, Service, VERSION, decode_greeting, encode_reply,
+    Greeting, Rejection, Reply, Role, Service, decode_greeting, encode_reply,
 };
+use conclave_wire::version::SPOKEN;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 
 use super::conn::{Stage, Way};
 use super::read::End;
 use super::run::{LISTENER, Loop};
-use crate::who::Gate;
+use crate::access::TokenHash;
+use crate::who::account_of;
 
 /// At most this many connections are accepted per round.
 const ACCEPT_ROUND: usize = 64;
@@ -38,11 +41,14 @@ pub(super) struct Door {
     pub(super) nodes: usize,
     pub(super) digest: [u8; 16],
     pub(super) facts: Facts,
-    /// What shows other nodes that this is one, where they want to know.
-    credential: Option<Credential>,
+    /// Of the configuration: its number, and how many nodes the one before had.
+    epoch: u64,
+    before: u32,
     /// How many nodes may lie, and whether all of them are on this machine.
     pub(super) liars: usize,
     pub(super) local: bool,
+    /// Where nodes are; none if that takes a look at names.
+    places: Option<BTreeSet<IpAddr>>,
     listener: Option<TcpListener>,
     /// Connections that were accepted before the loop began.
     early: Vec<std::net::TcpStream>,
@@ -57,11 +63,9 @@ impl Door {
         id: NodeId,
         process: u128,
         cluster: &conclave_wire::Cluster,
+        before: u32,
         early: Vec<std::net::TcpStream>,
-        gate: &Gate,
     ) -> Self {
-        let shown = gate.key().credential_of(id);
-        let credential = Credential::new(shown.as_bytes()).filter(|_| !gate.is_open());
         Self {
             id,
             process,
@@ -69,9 +73,11 @@ impl Door {
             nodes: cluster.nodes.len(),
             digest: cluster.digest(),
             facts: cluster.facts(),
-            credential,
+            epoch: cluster.epoch,
+            before,
             liars: cluster.faults.byzantine(),
             local: cluster.nodes.iter().all(|node| is_local(&node.peer)),
+            places: cluster.nodes.iter().map(|node| place(&node.peer)).collect(),
             listener: None,
             early,
             rings: false,
@@ -114,15 +120,21 @@ impl Door {
     /// What this node says when it opens a connection.
     pub(super) fn greeting(&self, target: NodeId) -> Greeting {
         Greeting {
-            version: VERSION,
+            versions: SPOKEN,
             role: Role::Node(self.id),
             target,
             process: self.process,
             digest: self.digest,
             facts: self.facts.clone(),
-            credential: self.credential.clone(),
+            credential: None,
             service: Service::Locks,
         }
+    }
+
+    /// Whether a node may be at this address.
+    fn may_be_node(&self, address: IpAddr) -> bool {
+        let places = self.places.as_ref();
+        places.is_none_or(|places| places.contains(&address.to_canonical()))
     }
 
     fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
@@ -132,13 +144,14 @@ impl Door {
         }
     }
 
-    /// Why a greeting is refused, if it is, apart from how many there are.
+    /// Why a greeting is refused, if it is, apart from its version and how many there are.
     fn judge(&self, greeting: &Greeting) -> Option<Rejection> {
-        if greeting.version != VERSION {
-            return Some(Rejection::Version { node: VERSION });
-        }
         if greeting.target != self.id {
             return Some(Rejection::OtherNode { node: self.id });
+        }
+        // Whoever asks how this node stands may be about to change its configuration.
+        if greeting.service == Service::Change {
+            return None;
         }
         if greeting.digest != self.digest {
             let facts = self.facts.clone();
@@ -273,27 +286,53 @@ impl Loop {
             ));
         }
         let client = greeting.role == Role::Client || greeting.service == Service::Keeper;
-        let full = client && self.conns.clients() >= self.config.limits.clients;
-        let judged = self.door.judge(greeting);
+        let version = greeting.choose_version();
+        let judged = version.clone().err().or_else(|| self.door.judge(greeting));
         // Who is not believed learns nothing but that.
         let who = self.who(id, greeting);
+        let address = self.conns.address(id).map(|address| address.ip());
+        let account = match &who {
+            Ok(Some(who)) => Some(who.principal.clone()),
+            _ => address.map(account_of),
+        };
+        let limits = &self.config.limits;
+        let many = |account| self.conns.of_account(account) >= limits.connections_per_client;
+        let full = client
+            && (self.conns.clients() >= limits.clients || account.as_ref().is_some_and(many));
         let refusal = match &who {
             Err(refusal) => Some(refusal.clone()),
             Ok(who) => judged
                 .or_else(|| self.judge_service(id, greeting, who.as_ref()))
                 .or_else(|| full.then_some(Rejection::Full)),
         };
+        let asked = greeting.service == Service::Change && refusal.is_none();
+        let version = version.unwrap_or(SPOKEN.newest());
         let reply = Reply {
-            version: VERSION,
+            version,
             node: self.door.id,
             process: self.door.process,
             refusal: refusal.clone(),
+            standing: asked.then(|| self.standing(greeting.role)),
         };
         self.conns
             .send_raw(id, |output| encode_reply(&reply, output));
         if let Some(refusal) = refusal {
             self.reject(id, greeting, &refusal);
             return Ok(());
+        }
+        self.meters.greeted(version);
+        if asked {
+            self.conns.close_soon(id, now);
+            return Ok(());
+        }
+        if client && let Some(account) = account.clone() {
+            self.conns.charge(id, account);
+        }
+        if let (Ok(Some(who)), Some(token)) = (&who, &greeting.credential)
+            && !self.gate.is_open()
+        {
+            let token = TokenHash::of(token.bytes());
+            self.conns.let_in(id, token, who.principal.clone());
         }
         match greeting.role {
             _ if greeting.service == Service::Keeper => {
@@ -303,8 +342,16 @@ impl Loop {
             Role::Client => {
                 self.conns.set_stage(id, Stage::Client { known: false });
                 self.conns.watch(id, now);
+                let link = LinkId(id);
                 if let Ok(Some(who)) = who {
-                    self.step(NodeInput::Opened(LinkId(id), who));
+                    self.step(NodeInput::Opened(link, who));
+                } else if let (Some(address), Some(ip)) = (account, address) {
+                    let gateway = self.door.may_be_node(ip);
+                    self.step(NodeInput::OpenedFrom {
+                        link,
+                        address,
+                        gateway,
+                    });
                 }
             }
             Role::Node(node) if greeting.service == Service::Levels => self.level_came(id, node),
@@ -319,10 +366,34 @@ impl Loop {
         Ok(())
     }
 
+    /// How this node stands: it serves what it started with, unless it has lost its disk and does
+    /// not know yet what that was.
+    fn standing(&self, asker: Role) -> Standing {
+        let (floor, life) = match asker {
+            Role::Node(node) => self.node.known(node),
+            Role::Client => Default::default(),
+        };
+        Standing {
+            config: ConfigId {
+                epoch: self.door.epoch,
+                digest: self.door.digest,
+            },
+            stage: match self.node.state() {
+                "recovering" => Standpoint::Joining,
+                _ => Standpoint::Serving,
+            },
+            floor,
+            mark: self.keepers.mark(),
+            objects: 0,
+            before: self.door.before,
+            life,
+        }
+    }
+
     fn reject(&mut self, id: u64, greeting: &Greeting, refusal: &Rejection) {
         let now = self.now().mono;
         self.meters.refused(match refusal {
-            Rejection::Version { .. } => "version",
+            Rejection::Version(_) => "version",
             Rejection::OtherNode { .. } => "other_node",
             Rejection::Twin { .. } => "twin",
             Rejection::Config { .. } => "config",
@@ -330,6 +401,7 @@ impl Loop {
             Rejection::Credential => "credential",
             Rejection::Identity { .. } => "identity",
             Rejection::Service { .. } => "service",
+            Rejection::Other { .. } => "other",
         });
         // At its start a node looks whether it is its own twin, perhaps through a proxy.
         let own = greeting.process == self.door.process;
@@ -372,6 +444,12 @@ fn is_local(peer: &str) -> bool {
         |_| peer.starts_with("localhost:"),
         |address| address.ip().is_loopback(),
     )
+}
+
+/// Where an address of the cluster file is, if it is no name.
+fn place(peer: &str) -> Option<IpAddr> {
+    let address: SocketAddr = peer.parse().ok()?;
+    Some(address.ip().to_canonical())
 }
 
 /// The length that a frame announces.

@@ -49,7 +49,7 @@ impl Grants {
         match message {
             Message::Request { ask, inside, .. } => {
                 if let Some(span) = self.begin(now, ask, false)
-                    && *inside
+                    && inside.is_some()
                 {
                     span.note("inside", true);
                 }
@@ -236,7 +236,7 @@ mod tests {
         Message::Request {
             ask: ask(request),
             hint: Token(0),
-            inside: false,
+            inside: None,
         }
     }
 
@@ -345,6 +345,7 @@ mod tests {
             inside: None,
             raising: None,
             fresh: true,
+            members: Vec::new(),
         };
         let resume = Resume {
             live: vec![claim(1, 5), claim(2, 0)],

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_protocol::Instant;
-use conclave_protocol::id::{LinkId, NodeId};
+use conclave_protocol::id::{LinkId, NodeId, Token};
 use conclave_protocol::keeper::{Caller, KeeperInput};
 use conclave_protocol::lock::{Access, Who};
+use conclave_wire::codec::{First, first_frame};
 use conclave_wire::greeting::{Greeting, Rejection, Role, Service};
 use conclave_wire::keeper::decode_ask;
 
@@ -39,6 +40,11 @@ impl Keepers {
         }
     }
 
+    /// Above every token of a lease that was voted for.
+    pub(super) fn mark(&self) -> Token {
+        self.inbox.as_ref().map_or(Token(0), Inbox::mark)
+    }
+
     pub(super) fn set_access(&self, access: &Arc<Access>) {
         if let Some(inbox) = &self.inbox {
             inbox.put(Said::Input(KeeperInput::Access(access.clone())), 0);
@@ -59,8 +65,11 @@ impl Loop {
             Some(Rejection::Service { why })
         };
         match greeting.service {
-            Service::Locks => return None,
             Service::Levels => return self.judge_levels(greeting.role),
+            Service::Change if greeting.role == Role::Client => {
+                return refuse("only nodes ask how others stand");
+            }
+            Service::Locks | Service::Change => return None,
             Service::Keeper if self.keepers.inbox.is_some() => {}
             Service::Keeper => return refuse("it keeps no leases and objects"),
             Service::Other(_) => return refuse("it does not know that service; update the node"),
@@ -97,7 +106,7 @@ impl Loop {
         });
         let node = match role {
             Role::Node(node) => Some(node),
-            // A node's certificate or proof makes a node of whoever shows it.
+            // A node's certificate makes a node of whoever shows it.
             Role::Client if who.gateway => Some(node_of(&who.principal)),
             Role::Client => None,
         };
@@ -133,16 +142,17 @@ impl Loop {
             }
             return Ok(None);
         }
-        match decode_ask(bytes) {
-            Ok(Some((ask, used))) => {
+        match first_frame(bytes, decode_ask) {
+            Ok(First::Message(ask, used)) => {
                 let asked = KeeperInput::Receive(LinkId(id), ask);
                 inbox.put(Said::Input(asked), used);
                 let now = self.now().mono;
                 self.keepers.heard.insert(id, now);
                 Ok(Some(used))
             }
-            Ok(None) if bytes.len() > REST_MAX => Err(End::Rude("its frames do not end")),
-            Ok(None) => Ok(None),
+            Ok(First::Unknown(used)) => Ok(Some(self.drop_unknown(used))),
+            Ok(First::Partial) if bytes.len() > REST_MAX => Err(End::Rude("its frames do not end")),
+            Ok(First::Partial) => Ok(None),
             Err(error) => {
                 self.meters.damaged.inc();
                 Err(End::Broken(error.to_string()))

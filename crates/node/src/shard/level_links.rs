@@ -13,6 +13,7 @@ use std::time::Duration;
 use conclave_protocol::Instant;
 use conclave_protocol::id::{Incarnation, Name, NodeId};
 use conclave_protocol::multilevel::{LevelInput, LevelMessage};
+use conclave_wire::codec::{First, first_frame};
 use conclave_wire::greeting::{Service, decode_reply, encode_greeting};
 use conclave_wire::levels::{LevelFrame, decode_level, encode_level};
 use mio::net::TcpStream;
@@ -256,14 +257,8 @@ impl Loop {
                 return Err(End::Broken(error.to_string()));
             }
         };
-        if let Some(refusal) = reply.refusal {
+        if let Err(refusal) = reply.accepted_by(node) {
             return Err(End::Broken(format!("it refuses: {refusal}")));
-        }
-        if reply.node != node {
-            return Err(End::Broken(format!(
-                "{} answers at its address",
-                reply.node
-            )));
         }
         if self.door.id < node {
             self.conns.set_stage(id, Stage::Levels(node));
@@ -339,9 +334,10 @@ impl Loop {
         node: NodeId,
         bytes: &[u8],
     ) -> Result<Option<usize>, End> {
-        let (frame, used) = match decode_level(bytes) {
-            Ok(Some(whole)) => whole,
-            Ok(None) => return Ok(None),
+        let (frame, used) = match first_frame(bytes, decode_level) {
+            Ok(First::Message(frame, used)) => (frame, used),
+            Ok(First::Unknown(used)) => return Ok(Some(self.drop_unknown(used))),
+            Ok(First::Partial) => return Ok(None),
             Err(error) => {
                 self.meters.damaged.inc();
                 return Err(End::Broken(error.to_string()));

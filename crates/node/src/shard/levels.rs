@@ -254,6 +254,9 @@ impl Loop {
             let parked = out.send_durable.drain(..);
             levels.parked.extend(parked.map(|one| (written, one)));
         }
+        // The machine may not have heard yet that its records are on disk. If they are, nobody
+        // else comes back for what it holds back.
+        self.release_levels();
         for event in out.events.drain(..) {
             self.level_tells(event, now);
         }
@@ -279,17 +282,22 @@ impl Loop {
     /// What waited for these records leaves, then the levels hear of it; how many of the front's
     /// own are among them.
     pub(super) fn levels_durable(&mut self, synced: u64) -> Option<u64> {
-        loop {
-            let levels = self.levels.as_mut()?;
-            let ready = levels.parked.front().is_some_and(|(at, _)| *at <= synced);
-            if !ready {
-                let [front, own] = levels.synced(synced)?;
-                levels.queue.push_back(Local::Up(LevelInput::Durable(own)));
-                return Some(front);
-            }
-            if let Some((_, envelope)) = levels.parked.pop_front() {
-                self.level_send(envelope);
-            }
+        self.release_levels();
+        let levels = self.levels.as_mut()?;
+        let [front, own] = levels.synced(synced)?;
+        levels.queue.push_back(Local::Up(LevelInput::Durable(own)));
+        Some(front)
+    }
+
+    /// Sends what waited for records that are on disk by now.
+    fn release_levels(&mut self) {
+        let synced = self.synced;
+        while let Some(levels) = &mut self.levels
+            && let Some((at, _)) = levels.parked.front()
+            && *at <= synced
+            && let Some((_, envelope)) = levels.parked.pop_front()
+        {
+            self.level_send(envelope);
         }
     }
 

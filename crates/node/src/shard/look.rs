@@ -15,6 +15,9 @@ impl Loop {
                 incarnation: self.node.incarnation().0,
                 kept: self.node.kept(),
                 connections: self.conns.len(),
+                token_clock: self.node.token_clock(),
+                clock_ignored: self.node.ignores_wall_clock(),
+                journal: self.journaled(),
             },
             Query::Lock(name) => Report::Lock(self.node.view(name)),
             Query::Locks {

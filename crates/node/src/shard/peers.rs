@@ -87,6 +87,12 @@ impl Peers {
             .map(|link| link.address.as_str())
     }
 
+    /// Whether the last try to reach a node failed too.
+    pub(super) fn failed_before(&self, node: NodeId) -> bool {
+        let link = self.links.get(node.index());
+        link.is_some_and(|link| link.failures > 0)
+    }
+
     /// Asks for the address of a host name; false if nobody looks it up any more.
     pub(super) fn resolve(&self, node: NodeId, name: String) -> bool {
         self.resolver.send((node, name)).is_ok()
@@ -143,6 +149,11 @@ impl Loop {
                 self.overflows(id);
             }
             return;
+        }
+        if let Message::TokenClock { .. } = message {
+            // The newest says all that the older ones say.
+            let older = |kept: &Message| matches!(kept, Message::TokenClock { .. });
+            link.queue.retain(|kept| !older(kept));
         }
         if link.queue.len() >= QUEUE_MAX {
             link.queue.pop_front();
@@ -210,7 +221,7 @@ impl Loop {
                     .send_raw(id, |output| encode_greeting(&greeting, output));
             }
             Err(problem) => {
-                if self.quiet.may_speak(now) {
+                if !self.peers.failed_before(node) && self.quiet.may_speak(now) {
                     tracing::warn!(%node, problem, "cannot reach another node; trying again");
                 }
                 self.try_again(node);
@@ -270,7 +281,7 @@ impl Loop {
                 return Err(End::Broken(error.to_string()));
             }
         };
-        if let Some(refusal) = reply.refusal {
+        if let Err(refusal) = reply.accepted_by(node) {
             if let Rejection::Twin { node } = refusal {
                 tracing::error!(%node, "another process also serves as this node; stop one");
             }
@@ -282,12 +293,6 @@ impl Loop {
                 _ => format!("it refuses: {refusal}"),
             };
             return Err(End::Broken(problem));
-        }
-        if reply.node != node {
-            return Err(End::Broken(format!(
-                "{} answers at its address",
-                reply.node
-            )));
         }
         self.conns.set_stage(id, Stage::Spoken(node));
         if let Some(link) = self.peers.links.get_mut(node.index()) {

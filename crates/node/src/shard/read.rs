@@ -4,7 +4,7 @@ use conclave_client::secure::{Side, explain};
 use conclave_protocol::Now;
 use conclave_protocol::id::{LinkId, NodeId};
 use conclave_protocol::lock::{Message, NodeInput};
-use conclave_wire::codec::{FRAME_MAX, SKIP_MAX};
+use conclave_wire::codec::{FRAME_MAX, First, SKIP_MAX, first_frame};
 
 use super::conn::{Got, Stage};
 use super::run::Loop;
@@ -149,19 +149,26 @@ impl Loop {
         let Some(conn) = self.conns.get_mut(id) else {
             return Ok(None);
         };
-        match conn.decoder.decode(bytes) {
-            Ok(Some((message, used))) => {
+        match first_frame(bytes, |bytes| conn.decoder.decode(bytes)) {
+            Ok(First::Message(message, used)) => {
                 self.meters.received(&message);
                 then(self, message)?;
                 Ok(Some(used))
             }
-            Ok(None) if bytes.len() > REST_MAX => Err(End::Rude("its frames do not end")),
-            Ok(None) => Ok(None),
+            Ok(First::Unknown(used)) => Ok(Some(self.drop_unknown(used))),
+            Ok(First::Partial) if bytes.len() > REST_MAX => Err(End::Rude("its frames do not end")),
+            Ok(First::Partial) => Ok(None),
             Err(error) => {
                 self.meters.damaged.inc();
                 Err(End::Broken(error.to_string()))
             }
         }
+    }
+
+    /// Drops a frame of a kind that only newer builds know, and counts it.
+    pub(super) fn drop_unknown(&self, used: usize) -> usize {
+        self.meters.unknown.inc();
+        used
     }
 
     fn client_says(
@@ -199,7 +206,12 @@ impl Loop {
             (_, End::Broken(what)) => Some(what.as_str()),
             (_, End::Rude(what)) => Some(*what),
         };
-        if let Some(what) = what
+        let again = match stage {
+            // One line says that a node cannot be reached; it is tried all the time.
+            Some(Stage::Dialled { node, .. }) => self.peers.failed_before(node),
+            _ => false,
+        };
+        if let Some(what) = what.filter(|_| !again)
             && self.quiet.may_speak(self.now().mono)
         {
             let who = stage.map_or_else(String::new, who);
@@ -308,6 +320,9 @@ fn said_by_nodes(message: &Message) -> bool {
         Message::Recover { .. }
             | Message::Recovered(_)
             | Message::Alive { .. }
+            | Message::TokenClock { .. }
+            | Message::ConfirmGrant(_)
+            | Message::GrantConfirmed { .. }
             | Message::Travel(_)
     )
 }

@@ -18,6 +18,7 @@ use conclave_protocol::lock::{
 use conclave_protocol::{Effects, Envelope, Instant, Machine, Now};
 use mio::net::TcpListener;
 use mio::{Events, Poll, Token};
+use tokio::sync::oneshot;
 
 use super::conn::Stage;
 use super::conns::Conns;
@@ -28,7 +29,7 @@ use super::levels::{LevelParts, Levels};
 use super::peers::Peers;
 use super::quiet::Quiet;
 use super::read::READ_CHUNK;
-use super::{Command, Inner, speak};
+use super::{Command, Inner, Revocation, speak};
 use crate::NodeError;
 use crate::audit::Auditor;
 use crate::history::History;
@@ -92,8 +93,10 @@ pub(super) struct Loop {
     pub(super) audit: Option<Auditor>,
     pub(super) gate: Arc<Gate>,
     written: u64,
-    synced: u64,
+    pub(super) synced: u64,
     pub(super) parked: VecDeque<(u64, Envelope<To, Message>)>,
+    /// Operators whose revocations are on their way to the disk.
+    revokes: VecDeque<(u64, oneshot::Sender<Revocation>, Revocation)>,
     /// Connections that broke while something was written to them.
     lost: Vec<u64>,
     pub(super) scratch: Box<[u8]>,
@@ -175,6 +178,7 @@ impl Loop {
             written: 0,
             synced: 0,
             parked: VecDeque::new(),
+            revokes: VecDeque::new(),
             lost: Vec::new(),
             scratch: vec![0; READ_CHUNK].into_boxed_slice(),
             sealed: vec![0; sealed].into_boxed_slice(),
@@ -201,6 +205,11 @@ impl Loop {
 
     pub(super) fn now(&self) -> Now {
         (self.clock)()
+    }
+
+    /// Records that were given to the journal, and how many of them are on disk.
+    pub(super) fn journaled(&self) -> (u64, u64) {
+        (self.written, self.synced)
     }
 
     /// Runs until the node is told to end or cannot go on.
@@ -365,11 +374,15 @@ impl Loop {
                 Command::Access(access) => {
                     self.keepers.set_access(&access);
                     self.handle(NodeInput::Access(access));
+                    // Its token is gone: whoever came by it comes again, and is refused by name.
+                    for id in self.conns.outdated(&self.gate) {
+                        self.drop_conn(id);
+                    }
                 }
                 Command::Revoke(revoke, answer) => {
                     let told = self.revoke(revoke);
-                    // Whoever asked may have gone.
-                    let _ = answer.send(told);
+                    self.revokes.push_back((self.written, answer, told));
+                    self.answer_revokes();
                 }
                 Command::Resolved(node, found) => {
                     self.level_resolved(node, &found);
@@ -377,24 +390,28 @@ impl Loop {
                 }
                 Command::Answers(frames) => self.keeper_says(frames),
                 Command::Room => self.unstall(),
-                Command::KeeperEnded(error) => return Err(error),
+                Command::End(error) => return Err(error),
             }
         }
         Ok(())
     }
 
+    /// Tells operators what came of their revocations, once no restart can undo them.
+    fn answer_revokes(&mut self) {
+        let synced = self.synced;
+        while let Some((_, answer, told)) =
+            self.revokes.pop_front_if(|(needs, ..)| *needs <= synced)
+        {
+            // Whoever asked may have gone.
+            let _ = answer.send(told);
+        }
+    }
+
     /// What waited for these records leaves before the machine learns that it may overtake.
     fn durable(&mut self, records: u64) {
         self.synced = records;
-        while self
-            .parked
-            .front()
-            .is_some_and(|(needs, _)| *needs <= records)
-        {
-            if let Some((_, envelope)) = self.parked.pop_front() {
-                self.send(&envelope);
-            }
-        }
+        self.answer_revokes();
+        self.release_parked();
         if !self.started && self.synced >= self.written {
             self.started = true;
             let now = self.now().mono;
@@ -524,10 +541,25 @@ impl Loop {
                 .drain(..)
                 .map(|envelope| (written, envelope)),
         );
+        // What it waits for may be on disk already, though the machine has not heard of it.
+        self.release_parked();
         for event in out.events.drain(..) {
             self.event(&event, now);
         }
         self.out = out;
+    }
+
+    /// Sends what waited for records that are on disk by now.
+    fn release_parked(&mut self) {
+        let synced = self.synced;
+        let ready = |first: Option<&(u64, Envelope<To, Message>)>| {
+            first.is_some_and(|(needs, _)| *needs <= synced)
+        };
+        while ready(self.parked.front())
+            && let Some((_, envelope)) = self.parked.pop_front()
+        {
+            self.send(&envelope);
+        }
     }
 
     /// So many records all machines have written.

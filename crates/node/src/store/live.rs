@@ -22,9 +22,13 @@ pub(super) struct Live {
     /// Says that there is no clean mark, so that a journal of nothing else is still not new.
     unclean: Vec<u8>,
     grants: BTreeMap<(SessionId, RequestNo), Vec<u8>>,
+    revoked: BTreeMap<SessionId, Vec<u8>>,
     /// Of the root of a hierarchy: what it promised, and what it has given away.
     promise: Option<Vec<u8>>,
     levels: BTreeMap<Name, Vec<u8>>,
+    /// The configuration in force, and the one that is about to replace it.
+    config: Option<Vec<u8>>,
+    adopting: Option<Vec<u8>>,
 }
 
 impl Live {
@@ -36,7 +40,7 @@ impl Live {
         }
         match record {
             Record::Incarnation(_) => self.incarnation = Some(bytes),
-            Record::Ceiling(_) => self.ceiling = Some(bytes),
+            Record::Ceiling { .. } => self.ceiling = Some(bytes),
             Record::LongestTtl(_) => self.longest_ttl = Some(bytes),
             Record::DefaultFloor(_) => self.default_floor = Some(bytes),
             Record::Clean(_) => self.clean = Some(bytes),
@@ -48,6 +52,12 @@ impl Live {
             Record::GrantEnded(session, request) => {
                 self.grants.remove(&(*session, *request));
             }
+            Record::Revoked(revocation) => {
+                self.revoked.insert(revocation.session, bytes);
+            }
+            Record::RevocationEnded(session) => {
+                self.revoked.remove(session);
+            }
             Record::Level(record) => match &**record {
                 LevelRecord::Promise { .. } => self.promise = Some(bytes),
                 LevelRecord::Grant(lock, _) => {
@@ -57,6 +67,11 @@ impl Live {
                     self.levels.remove(lock);
                 }
             },
+            Record::Config(_) => {
+                self.config = Some(bytes);
+                self.adopting = None;
+            }
+            Record::Adopting(_) => self.adopting = Some(bytes),
         }
     }
 
@@ -72,6 +87,8 @@ impl Live {
             None => self.touched.then_some(&self.unclean),
         };
         [
+            self.config.as_ref(),
+            self.adopting.as_ref(),
             self.incarnation.as_ref(),
             self.ceiling.as_ref(),
             self.longest_ttl.as_ref(),
@@ -82,6 +99,7 @@ impl Live {
         .flatten()
         .chain(&self.promise)
         .chain(self.grants.values())
+        .chain(self.revoked.values())
         .chain(self.levels.values())
         .map(Vec::as_slice)
     }

@@ -7,7 +7,7 @@ use conclave_node::who::Gate;
 use conclave_wire::handle::Key;
 use serde_json::{Value, json};
 
-use super::harness::{Nodes, call, connect, send, until};
+use super::harness::{Answer, Nodes, call, connect, send, until};
 
 #[test]
 fn what_is_wrong_with_a_request_is_named() {
@@ -19,7 +19,31 @@ fn what_is_wrong_with_a_request_is_named() {
     let id = format!(r#"{{"id":"{}"}}"#, "i".repeat(257));
     let group = format!(r#"{{"mode":{{"group":"{}"}}}}"#, "g".repeat(257));
     let big = format!(r#"{{"note":"{}"}}"#, "n".repeat(70_000));
-    let cases: [(&str, &str, &str, u16, &str); 34] = [
+    let slots = format!("/v1/locks/{}/acquire", "a".repeat(1023));
+    let cases: [(&str, &str, &str, u16, &str); 39] = [
+        ("POST", &slots, r#"{"slots":2}"#, 400, "bad_name"),
+        ("POST", "/v1/sessions/%ff/revoke", "", 400, "bad_request"),
+        (
+            "POST",
+            "/v1/objects/map/a",
+            r#"{"op":"acl","write":[""]}"#,
+            400,
+            "bad_request",
+        ),
+        (
+            "POST",
+            "/v1/objects/counter/a",
+            r#"{"op":"get","amount":1}"#,
+            400,
+            "bad_request",
+        ),
+        (
+            "GET",
+            "/v1/objects/map/a?key=b&limit=x",
+            "",
+            400,
+            "bad_request",
+        ),
         ("GET", "/nothing", "", 404, "not_found"),
         ("POST", "/v1/nothing", "", 404, "not_found"),
         ("POST", "/healthz", "", 405, "wrong_method"),
@@ -131,9 +155,10 @@ fn only_the_handles_of_this_cluster_are_taken() {
         meters: node.meters().clone(),
         process: 1,
         limits: ApiLimits::default(),
-        gate: Arc::new(Gate::open(Key::new(b"another secret"))),
+        gate: Arc::new(Gate::open()),
         audit: None,
         security: conclave_client::Security::default(),
+        names: Vec::new(),
     };
     let other = api::spawn(other, listener).unwrap();
     for path in both {
@@ -178,7 +203,12 @@ fn without_a_quorum_the_answer_is_503() {
         (503, "no_quorum"),
         "{answer:?}"
     );
-    assert_eq!(nodes.release(1, &held["handle"]).status, 200);
+    let answer = nodes.release(1, &held["handle"]);
+    assert_eq!(
+        (answer.status, answer.code()),
+        (503, "not_released"),
+        "{answer:?}"
+    );
     // Looking still works, and says what it cannot know.
     let shown = nodes.get(1, "/v1/locks/a");
     assert_eq!(shown.status, 200);
@@ -196,7 +226,7 @@ fn a_node_that_stops_says_so() {
         nodes.get(2, "/v1/locks/a").json["waiters"] != json!([])
     });
     nodes.running[0].as_ref().unwrap().drain_and_stop();
-    let told = super::harness::Answer::read(&mut waiting);
+    let told = Answer::read(&mut waiting);
     assert_eq!((told.status, told.code()), (503, "not_ready"), "{told:?}");
     // What it held for others is kept by others.
     let kept = nodes.keep(3, &held["handle"]);
@@ -224,4 +254,120 @@ fn bytes_that_are_no_http_end_their_connection_only() {
     }
     assert_eq!(nodes.get(1, "/healthz").status, 200);
     nodes.lock(1, "a");
+}
+
+#[test]
+fn a_wrong_method_is_told_the_right_ones() {
+    let nodes = Nodes::start(1);
+    for (method, path, allow) in [
+        ("DELETE", "/", "GET, HEAD"),
+        ("POST", "/metrics", "GET, HEAD"),
+        ("PUT", "/v1/locks", "GET, HEAD"),
+        ("POST", "/v1/locks/a", "GET, HEAD"),
+        ("PUT", "/v1/locks/a/acquire", "GET, HEAD, POST"),
+        ("GET", "/v1/sessions/1/revoke", "POST"),
+        ("GET", "/v1/leases/a/acquire", "POST"),
+        ("PUT", "/v1/objects/map/a", "GET, POST"),
+    ] {
+        let answer = call(nodes.api(1), method, path, "");
+        assert_eq!(
+            (answer.status, answer.code()),
+            (405, "wrong_method"),
+            "{method} {path}"
+        );
+        let told = answer
+            .head
+            .lines()
+            .find_map(|line| line.strip_prefix("allow: "));
+        assert_eq!(told, Some(allow), "{method} {path}");
+    }
+}
+
+#[test]
+fn query_values_of_a_wrong_type_are_refused() {
+    let nodes = Nodes::start(1);
+    for path in [
+        "/v1/locks?local=maybe",
+        "/v1/locks/a?local=2",
+        "/v1/status?local=yes",
+        "/v1/sessions?local=x",
+        "/v1/sessions?cursor=x",
+        "/v1/sessions?limit=1&limit=2",
+        "/v1/locks?limit=ten",
+        "/v1/objects/log/a?limit=99999999999",
+    ] {
+        let answer = nodes.get(1, path);
+        assert_eq!(
+            (answer.status, answer.code()),
+            (400, "bad_request"),
+            "{path}"
+        );
+    }
+    for path in [
+        "/v1/sessions/1/revoke?force=maybe",
+        "/v1/sessions/1/revoke?local=maybe",
+    ] {
+        let answer = nodes.post(1, path, &json!({}));
+        assert_eq!(
+            (answer.status, answer.code()),
+            (400, "bad_request"),
+            "{path}"
+        );
+    }
+    for path in [
+        "/v1/locks?local=true",
+        "/v1/locks?local=0",
+        "/v1/status?local",
+    ] {
+        assert_eq!(nodes.get(1, path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn metrics_come_in_the_format_that_is_asked_for() {
+    let nodes = Nodes::start(1);
+    let metrics = |accept: &str| {
+        let head = format!("accept: {accept}\r\n");
+        Answer::read(&mut send(nodes.api(1), "GET", "/metrics", &head, ""))
+    };
+    let prometheus =
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+    for open in ["*/*", "application/openmetrics-text", prometheus] {
+        let answer = metrics(open);
+        assert!(answer.text.ends_with("# EOF\n"), "{open}");
+        assert!(
+            answer.head.contains("application/openmetrics-text"),
+            "{open}"
+        );
+        assert!(
+            answer.text.contains("# TYPE conclave_grants counter"),
+            "{open}"
+        );
+    }
+    for classic in ["text/plain", "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"] {
+        let answer = metrics(classic);
+        assert!(
+            answer.head.contains("text/plain; version=0.0.4"),
+            "{classic}"
+        );
+        assert!(!answer.text.contains("# EOF"), "{classic}");
+        assert!(
+            answer.text.contains("# TYPE conclave_grants_total counter"),
+            "{classic}"
+        );
+        assert!(
+            answer.text.contains("\nconclave_grants_total "),
+            "{classic}"
+        );
+    }
+}
+
+#[test]
+fn the_first_page_names_every_path() {
+    let nodes = Nodes::start(1);
+    let page = nodes.get(1, "/").text;
+    let described = nodes.get(1, "/v1/openapi.json").json;
+    for path in described["paths"].as_object().unwrap().keys() {
+        assert!(page.contains(path.as_str()), "{path} is not listed");
+    }
 }

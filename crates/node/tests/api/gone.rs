@@ -66,7 +66,7 @@ fn a_lock_whose_answer_was_not_written_is_released() {
     let held = nodes.lock(1, "a");
     let mut stream = connect(nodes.api(2));
     let request = format!(
-        "POST /v1/locks/a/acquire HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n{}",
+        "POST /v1/locks/a/acquire HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{}",
         body(None).len(),
         body(None)
     );

@@ -228,3 +228,26 @@ async fn a_lock_whose_answer_cannot_be_sent_is_released() {
         nodes.release(3, &nodes.until_free(2, "a")["handle"]);
     }
 }
+
+#[tokio::test]
+async fn a_page_of_another_site_is_refused_in_the_words_of_grpc() {
+    let nodes = Nodes::start(1);
+    let channel = channel(&nodes, 1).await;
+    for (header, value, expected) in [
+        ("origin", "http://evil.example", "foreign_origin"),
+        ("sec-fetch-site", "cross-site", "foreign_origin"),
+        ("referer", "http://evil.example/", "not_json"),
+        ("host", "evil.example", "foreign_host"),
+    ] {
+        let sent = |mut request: tonic::Request<()>| {
+            request
+                .metadata_mut()
+                .insert(header, value.parse().unwrap());
+            Ok(request)
+        };
+        let mut locks = LocksClient::with_interceptor(channel.clone(), sent);
+        let refused = locks.acquire(wish("a", 0)).await.unwrap_err();
+        assert_eq!(code(&refused).1, expected, "{header}: {refused:?}");
+    }
+    assert_eq!(nodes.try_lock(1, "a").status, 200, "nobody took it");
+}

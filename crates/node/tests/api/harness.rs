@@ -82,6 +82,8 @@ impl Nodes {
                 security: conclave_client::Security::default(),
                 liar: None,
                 rejoin: None,
+                change: None,
+                api_names: Vec::new(),
             };
             Some(Node::start(options).unwrap())
         });
@@ -157,6 +159,8 @@ impl Nodes {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    /// The lines before the body.
+    pub(crate) head: String,
     pub(crate) text: String,
     pub(crate) json: Value,
 }
@@ -185,6 +189,7 @@ impl Answer {
         };
         Self {
             status: status.unwrap_or(0),
+            head: head.to_owned(),
             json: serde_json::from_str(&body).unwrap_or_default(),
             text: body,
         }
@@ -214,7 +219,7 @@ pub(crate) fn connect(at: SocketAddr) -> TcpStream {
 pub(crate) fn send(at: SocketAddr, method: &str, path: &str, head: &str, body: &str) -> TcpStream {
     let mut stream = connect(at);
     let text = format!(
-        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{head}content-length: \
+        "{method} {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n{head}content-length: \
          {}\r\n\r\n{body}",
         body.len()
     );

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
+use conclave_client::Security;
 use conclave_node::api::{self, ApiHandle, ApiLimits, Context};
 use conclave_node::who::Gate;
 use serde_json::json;
@@ -10,7 +11,7 @@ use serde_json::json;
 use super::harness::{Answer, LONG_TTL, Nodes, call, connect, send, until};
 
 /// A second API of the first node, with limits of its own.
-fn narrow(nodes: &Nodes, limits: ApiLimits) -> ApiHandle {
+pub(crate) fn narrow(nodes: &Nodes, limits: ApiLimits, security: Security) -> ApiHandle {
     let node = nodes.running[0].as_ref().unwrap();
     let context = Context {
         cluster: nodes.cluster.clone(),
@@ -20,9 +21,10 @@ fn narrow(nodes: &Nodes, limits: ApiLimits) -> ApiHandle {
         meters: node.meters().clone(),
         process: 7,
         limits,
-        gate: Arc::new(Gate::open(nodes.key.clone())),
+        gate: Arc::new(Gate::open()),
         audit: None,
-        security: conclave_client::Security::default(),
+        security,
+        names: Vec::new(),
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     api::spawn(context, listener).unwrap()
@@ -41,7 +43,7 @@ fn too_many_waiters_are_refused() {
         waiters: 2,
         ..ApiLimits::default()
     };
-    let api = narrow(&nodes, limits);
+    let api = narrow(&nodes, limits, Security::default());
     let held = nodes.lock(1, "a");
     let body = json!({ "ttl_ms": LONG_TTL }).to_string();
     let path = "/v1/locks/a/acquire";
@@ -83,7 +85,7 @@ fn too_many_connections_are_refused() {
         connections: 3,
         ..ApiLimits::default()
     };
-    let api = narrow(&nodes, limits);
+    let api = narrow(&nodes, limits, Security::default());
     let silent: Vec<_> = (0..3).map(|_| connect(api.addr())).collect();
     let mut refused = None;
     // They may not have been accepted yet.
@@ -115,7 +117,7 @@ fn whoever_says_nothing_is_closed() {
         head: std::time::Duration::from_millis(300),
         ..ApiLimits::default()
     };
-    let api = narrow(&nodes, limits);
+    let api = narrow(&nodes, limits, Security::default());
     // Also in the middle of a head or of HTTP/2's first words.
     for words in [&b""[..], b"GET / HT", b"PRI * HT"] {
         let mut stream = connect(api.addr());

@@ -302,3 +302,35 @@ fn a_waiter_is_told_why() {
         assert_eq!(waiter.join().unwrap().status, 200);
     });
 }
+
+/// A release of which no node heard is not called one.
+#[test]
+fn a_release_is_only_told_when_the_lock_is_free() {
+    let mut nodes = Nodes::start(3);
+    let held = nodes.lock(1, "a");
+    drop(nodes.running[1].take());
+    drop(nodes.running[2].take());
+    let released = nodes.release(1, &held["handle"]);
+    assert_eq!(
+        (released.status, released.code()),
+        (503, "not_released"),
+        "{released:?}"
+    );
+    // What it says to do does no harm, and is as true the second time.
+    let again = nodes.release(1, &held["handle"]);
+    assert_eq!(again.code(), "not_released", "{again:?}");
+}
+
+/// One node of three that is gone stands in nobody's way.
+#[test]
+fn a_release_needs_no_node_that_others_can_do_without() {
+    let mut nodes = Nodes::start(3);
+    let names: Vec<String> = (0..6).map(|number| format!("a{number}")).collect();
+    let held: Vec<Value> = names.iter().map(|name| nodes.lock(1, name)).collect();
+    drop(nodes.running[2].take());
+    for (name, held) in names.iter().zip(&held) {
+        let released = nodes.release(1, &held["handle"]);
+        assert_eq!(released.json, json!({ "released": true }), "{released:?}");
+        nodes.until_free(2, name);
+    }
+}

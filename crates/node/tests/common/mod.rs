@@ -16,10 +16,9 @@ use conclave_protocol::id::{ClientId, ConnNo, Name, NodeId};
 use conclave_protocol::lock::{Acquire, ClientEvent, Message, Mode};
 use conclave_wire::Cluster;
 use conclave_wire::codec::{Decoder, Encoder};
-use conclave_wire::greeting::{
-    Greeting, Reply, Role, Service, VERSION, decode_reply, encode_greeting,
-};
+use conclave_wire::greeting::{Greeting, Reply, Role, Service, decode_reply, encode_greeting};
 use conclave_wire::handle::Key;
+use conclave_wire::version::SPOKEN;
 
 /// Nothing in a test takes as long unless it hangs.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -87,6 +86,8 @@ impl Plan {
             security: conclave_client::Security::default(),
             liar: None,
             rejoin: None,
+            change: None,
+            api_names: Vec::new(),
         }
     }
 
@@ -103,7 +104,7 @@ impl Plan {
 }
 
 /// The port of a node that has just ended may need a moment.
-fn rebind(address: &str) -> TcpListener {
+pub fn rebind(address: &str) -> TcpListener {
     let begun = Instant::now();
     loop {
         match TcpListener::bind(address) {
@@ -250,7 +251,7 @@ impl Raw {
 
 pub fn greeting(cluster: &Cluster, target: u32) -> Greeting {
     Greeting {
-        version: VERSION,
+        versions: SPOKEN,
         role: Role::Client,
         target: NodeId(target - 1),
         process: 77,

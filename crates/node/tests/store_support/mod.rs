@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_node::store::{Store, StoreError, open};
+use conclave_protocol::Wall;
 use conclave_protocol::id::{ClientId, GrantNo, Incarnation, Name, RequestNo, SessionId, Token};
 use conclave_protocol::lock::{
     Ask, Bond, Mode, Priority, Record, SessionInfo, Snapshot, Stored, StoredGrant,
@@ -85,7 +86,10 @@ pub fn record(index: u64) -> Record {
     let place = index % 110;
     match index % 11 {
         0 => Record::Incarnation(Incarnation(index)),
-        1 | 5 => Record::Ceiling(Token(index)),
+        1 | 5 => Record::Ceiling {
+            ceiling: Token(index),
+            clock: Wall(index),
+        },
         2 => Record::LongestTtl(Duration::from_millis(index)),
         3 => Record::DefaultFloor(Token(index)),
         4 => Record::Clean(Box::new(Snapshot {

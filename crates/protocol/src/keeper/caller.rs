@@ -7,7 +7,10 @@ use std::time::Duration;
 use super::client::{ClientEffects, ClientEvent, ClientInput, Command, Failure};
 use super::{Answer, Ask};
 use crate::id::{ClientId, Key, Name, NodeId};
-use crate::lease::{Contender, LeaseAsk, LeaseConfig, LeaseKey, Space, Standing, Terms};
+use crate::lease::{
+    Attempt, Contender, HandleAction, HandleRequest, HandleStanding, LeaseAsk, LeaseConfig,
+    LeaseHandle, LeaseKey, LeaseReply, Space, Standing, Terms,
+};
 use crate::machine::Machine;
 use crate::object::{Counters, Kind, ObjectConfig, ObjectRefusal, Orderer, Signing};
 use crate::time::{Instant, Now, Wake};
@@ -28,6 +31,7 @@ const WAKE_LEAST: Duration = Duration::from_millis(1);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     Lease(Key),
+    Handle(Key),
     Object(Name),
 }
 
@@ -56,6 +60,12 @@ pub struct KeeperClient {
     pursuits: BTreeMap<Key, Pursuit>,
     /// Which pursuit attempts belong to, by their range of numbers.
     ranges: BTreeMap<u64, Key>,
+    /// Leases that are renewed or released by their handles.
+    handles: BTreeMap<Key, HandleRequest>,
+    /// Whose answers those about an attempt are.
+    by_attempt: BTreeSet<(Attempt, Key)>,
+    /// The number of the last request with a handle.
+    last_sub: u32,
     orderers: BTreeMap<Name, Orderer>,
     /// Which object a key is about.
     keys: BTreeMap<Key, Name>,
@@ -87,6 +97,9 @@ impl KeeperClient {
             count: 0,
             pursuits: BTreeMap::new(),
             ranges: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            by_attempt: BTreeSet::new(),
+            last_sub: 0,
             orderers: BTreeMap::new(),
             keys: BTreeMap::new(),
             used: Vec::new(),
@@ -113,13 +126,20 @@ impl KeeperClient {
 
     /// Whether nothing is under way: what was begun is finished, and no lease is held.
     pub fn is_idle(&self) -> bool {
-        self.pursuits.is_empty() && self.orderers.values().all(Orderer::is_idle)
+        self.pursuits.is_empty()
+            && self.handles.is_empty()
+            && self.orderers.values().all(Orderer::is_idle)
     }
 
     /// How much work all objects were.
     pub fn counters(&self) -> Counters {
         let each = self.orderers.values().map(Orderer::counters);
         each.fold(self.past, Counters::plus)
+    }
+
+    /// What renews and releases the lease of this key elsewhere; none if it is not held.
+    pub fn lease_handle(&self, key: Key) -> Option<LeaseHandle> {
+        self.pursuits.get(&key)?.contender.handle()
     }
 
     /// The client's work on an object, if it knows it.
@@ -136,6 +156,11 @@ impl KeeperClient {
     fn start(&mut self, now: Now, key: Key, command: Command, out: &mut ClientEffects) {
         match command {
             Command::Lease { name, terms, wait } => self.pursue(now, key, name, terms, wait, out),
+            Command::Handle {
+                handle,
+                action,
+                patience,
+            } => self.with_new_handle(now, key, handle, action, patience, out),
             Command::Submit { object, kind, wish } => {
                 self.on(now, key, &object, Some(&kind), out, |orderer, out| {
                     orderer.submit(now, key, wish, out);
@@ -220,11 +245,7 @@ impl KeeperClient {
             space: Space::Lease,
             name: pursuit.name.clone(),
         };
-        for (node, ask) in asks {
-            if self.open.contains(&node) {
-                out.send(node, Ask::Lease(lease_key.clone(), ask));
-            }
-        }
+        self.ask_all(&lease_key, asks, out);
         if over {
             self.forget_lease(key);
         } else {
@@ -236,6 +257,89 @@ impl KeeperClient {
         self.pursuits.remove(&key);
         self.ranges.retain(|_, other| *other != key);
         self.note_wake(Item::Lease(key));
+    }
+
+    // Leases by their handles.
+
+    fn with_new_handle(
+        &mut self,
+        now: Now,
+        key: Key,
+        handle: LeaseHandle,
+        action: HandleAction,
+        patience: Duration,
+        out: &mut ClientEffects,
+    ) {
+        if self.handles.len() >= LEASES_MAX {
+            out.events.push(failed(key, Failure::Busy));
+            return;
+        }
+        // Rounds of attempts begin at 0, which is also what releases are answered with.
+        self.last_sub = self.last_sub.wrapping_add(1).max(1);
+        let (config, sub) = (self.lease.clone(), self.last_sub);
+        let mut asks = Vec::new();
+        let request = HandleRequest::new(config, handle, action, sub, now, patience, &mut asks);
+        self.by_attempt.insert((request.handle().attempt, key));
+        let lease_key = request.handle().key();
+        self.handles.insert(key, request);
+        self.ask_all(&lease_key, asks, out);
+        self.note_wake(Item::Handle(key));
+    }
+
+    /// Sends what is to be asked to the nodes that are connected.
+    fn ask_all(&self, key: &LeaseKey, asks: Vec<(NodeId, LeaseAsk)>, out: &mut ClientEffects) {
+        for (node, ask) in asks {
+            if self.open.contains(&node) {
+                out.send(node, Ask::Lease(key.clone(), ask));
+            }
+        }
+    }
+
+    /// Lets a request with a handle do something, and tells its caller what came of it.
+    fn with_handle(
+        &mut self,
+        key: Key,
+        out: &mut ClientEffects,
+        step: impl FnOnce(&mut HandleRequest),
+    ) {
+        let Some(request) = self.handles.get_mut(&key) else {
+            return;
+        };
+        step(request);
+        let event = match request.standing() {
+            HandleStanding::Open => return self.note_wake(Item::Handle(key)),
+            HandleStanding::Renewed { end } => ClientEvent::Renewed { key, end },
+            HandleStanding::Released => ClientEvent::Released { key },
+            HandleStanding::Ended => failed(key, Failure::Ended),
+            HandleStanding::Refused(why) => failed(key, Failure::Lease(why)),
+            HandleStanding::TimedOut => failed(key, Failure::TimedOut),
+        };
+        out.events.push(event);
+        self.forget_handle(key);
+    }
+
+    fn forget_handle(&mut self, key: Key) {
+        if let Some(request) = self.handles.remove(&key) {
+            self.by_attempt.remove(&(request.handle().attempt, key));
+        }
+        self.note_wake(Item::Handle(key));
+    }
+
+    /// A node answers about an attempt that somebody showed the handle of.
+    fn heard_of_handle(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        reply: &LeaseReply,
+        out: &mut ClientEffects,
+    ) {
+        let from = (reply.attempt, Key(0));
+        let of_attempt = self.by_attempt.range(from..);
+        let of_attempt = of_attempt.take_while(|(attempt, _)| *attempt == reply.attempt);
+        let keys: Vec<Key> = of_attempt.map(|(_, key)| *key).collect();
+        for key in keys {
+            self.with_handle(key, out, |request| request.heard(now, node, reply));
+        }
     }
 
     // Objects.
@@ -342,6 +446,7 @@ impl KeeperClient {
     fn heard(&mut self, now: Now, node: NodeId, answer: Answer, out: &mut ClientEffects) {
         match answer {
             Answer::Lease(key, reply) if key.space == Space::Lease => {
+                self.heard_of_handle(now, node, &reply, out);
                 let range = reply.attempt.number / ATTEMPTS;
                 let Some(pursuit) = self.ranges.get(&range).copied() else {
                     return;
@@ -369,6 +474,11 @@ impl KeeperClient {
         for key in leases {
             self.with_lease(now, key, out, |lease, asks| lease.opened(now, node, asks));
         }
+        for request in self.handles.values() {
+            let mut asks = Vec::new();
+            request.opened(node, &mut asks);
+            self.ask_all(&request.handle().key(), asks, out);
+        }
         let objects: Vec<Name> = self.orderers.keys().cloned().collect();
         for object in objects {
             self.with_object(&object, out, |orderer, out| orderer.opened(now, node, out));
@@ -379,6 +489,8 @@ impl KeeperClient {
         if self.pursuits.contains_key(&key) {
             self.with_lease(now, key, out, |lease, asks| lease.release(now, asks));
             self.forget_lease(key);
+        } else if self.handles.contains_key(&key) {
+            self.forget_handle(key);
         } else if let Some(object) = self.keys.remove(&key) {
             self.with_object(&object, out, |orderer, out| orderer.end(now, key, out));
         }
@@ -395,6 +507,7 @@ impl KeeperClient {
                 Item::Lease(key) => {
                     self.with_lease(now, key, out, |lease, asks| lease.wake(now, asks));
                 }
+                Item::Handle(key) => self.with_handle(key, out, |request| request.wake(now)),
                 Item::Object(object) => {
                     self.with_object(&object, out, |orderer, out| orderer.wake(now, out));
                 }
@@ -407,6 +520,7 @@ impl KeeperClient {
     fn note_wake(&mut self, item: Item) {
         let at = match &item {
             Item::Lease(key) => self.pursuits.get(key).and_then(Pursuit::next_wake),
+            Item::Handle(key) => self.handles.get(key).and_then(HandleRequest::next_wake),
             Item::Object(name) => self.orderers.get(name).and_then(Orderer::next_wake),
         };
         let at = at.map(|wake| wake.at.max(self.soonest));
@@ -451,6 +565,7 @@ impl Machine for KeeperClient {
                 }
                 self.with_lease(now, key, out, |lease, asks| lease.renew(now, asks));
             }
+            ClientInput::HandOver(key) => self.forget_lease(key),
             ClientInput::End(key) => self.end(now, key, out),
         }
     }
@@ -459,6 +574,7 @@ impl Machine for KeeperClient {
         let (at, item) = self.wakes.first()?;
         let wake = match item {
             Item::Lease(key) => self.pursuits.get(key).and_then(Pursuit::next_wake),
+            Item::Handle(key) => self.handles.get(key).and_then(HandleRequest::next_wake),
             Item::Object(name) => self.orderers.get(name).and_then(Orderer::next_wake),
         };
         let reason = wake.map_or("something is due", |wake| wake.reason);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Answer, Ask};
 use crate::fault::Lie;
 use crate::id::{Key, Name, NodeId, Token};
-use crate::lease::{LeaseRefusal, Terms};
+use crate::lease::{HandleAction, LeaseHandle, LeaseRefusal, Terms};
 use crate::machine::Effects;
 use crate::object::envelope::Wish;
 use crate::object::{Cell, Kind, ObjectRefusal, Proof, Rank, Span, State, Value};
@@ -30,6 +30,8 @@ pub enum ClientInput {
     Do(Key, Command),
     /// Extend the lease of this key.
     Renew(Key),
+    /// Forget the lease of this key without giving it back: whoever has its handle goes on.
+    HandOver(Key),
     /// Give back the lease of this key, or stop what it asked for. An operation that was
     /// submitted may still be done.
     End(Key),
@@ -46,6 +48,15 @@ pub enum Command {
         terms: Terms,
         /// How long to try; none tries until it has it, zero tries once.
         wait: Option<Duration>,
+    },
+    /// A lease that is renewed or released by its handle, whoever took it.
+    Handle {
+        /// The handle.
+        handle: LeaseHandle,
+        /// What is done with it.
+        action: HandleAction,
+        /// How long to wait for the nodes.
+        patience: Duration,
     },
     /// An operation on an object.
     Submit {
@@ -102,6 +113,11 @@ pub enum ClientEvent {
     },
     /// A renewal did not get enough votes; the lease ends when it was to end.
     NotRenewed {
+        /// Whose.
+        key: Key,
+    },
+    /// A lease was given back by its handle.
+    Released {
         /// Whose.
         key: Key,
     },

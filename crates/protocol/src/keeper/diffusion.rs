@@ -283,7 +283,8 @@ impl Diffusion {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.asked = Some((ticket, now.mono + PATIENCE));
                 let after = peer.after.clone();
-                out.send(node, Ask::Survey { ticket, after });
+                let new = false;
+                out.send(node, Ask::Survey { ticket, after, new });
             }
         }
         let late = |job: &Job| job.until <= now.mono;

@@ -24,7 +24,7 @@ pub use rejoin::{Rejoin, RejoinEvent, RejoinInput};
 pub struct Caller {
     /// In whose name all on this connection is asked.
     pub who: Who,
-    /// The node, if it is one: nodes may only look.
+    /// The node, if it is one: nodes may look, and refresh what they do not change.
     pub node: Option<NodeId>,
 }
 
@@ -41,6 +41,8 @@ pub enum Ask {
         ticket: u64,
         /// After which object to go on.
         after: Option<Name>,
+        /// Whether the asker itself never kept anything, as far as it knows.
+        new: bool,
     },
 }
 
@@ -61,5 +63,9 @@ pub enum Answer {
         token: crate::id::Token,
         /// Whether these are the last.
         last: bool,
+        /// Whether the node does not serve because it lost its disk: then it knows of nothing.
+        lost: bool,
+        /// Whether it never voted for a lease and never had an object, as far as it knows.
+        new: bool,
     },
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::span::Spans;
 use super::{Answer, Ask, Caller, KeeperRecord, KeeperStored};
-use crate::id::{LinkId, Name, Token};
+use crate::id::{LinkId, Name, NodeId, Token};
 use crate::lease::{
     LeaseAnswer, LeaseAsk, LeaseConfig, LeaseKey, LeaseOut, LeaseRefusal, LeaseReply, LeaseServer,
     LeaseStart, Space,
@@ -72,6 +72,8 @@ pub enum KeeperInput {
         /// No lease with a larger token can have had this node's vote.
         mark: Token,
     },
+    /// No node ever kept anything: there is nothing that a lost disk could have held.
+    Begin,
 }
 
 /// What a node's keeper tells.
@@ -79,6 +81,8 @@ pub enum KeeperInput {
 pub enum KeeperEvent {
     /// It serves from now on. Votes for leases may come later.
     Serving,
+    /// Another node says that it never kept anything.
+    New(NodeId),
     /// An object has a new committed state.
     Committed {
         /// The object.
@@ -267,12 +271,18 @@ impl Keeper {
         match ask {
             Ask::Lease(key, ask) => self.lease(now, link, &key, &ask, out),
             Ask::Object(object, ask) => self.object(now, link, &object, ask, out),
-            Ask::Survey { ticket, after } => self.survey(link, ticket, after.as_ref(), out),
+            Ask::Survey { ticket, after, new } => {
+                let node = self.links.get(&link).and_then(|link| link.caller.node);
+                if let Some(node) = node.filter(|_| new && !self.serving) {
+                    out.events.push(KeeperEvent::New(node));
+                }
+                self.survey(link, ticket, after.as_ref(), out);
+            }
         }
     }
 
     fn lease(&mut self, now: Now, link: LinkId, key: &LeaseKey, ask: &LeaseAsk, out: &mut Out) {
-        if let Some(why) = self.lease_refusal(link, key) {
+        if let Some(why) = self.lease_refusal(link, key, ask) {
             let (attempt, sub) = match ask {
                 LeaseAsk::Try(asked) => (asked.attempt, asked.sub),
                 LeaseAsk::Release { attempt, .. } => (*attempt, 0),
@@ -294,9 +304,9 @@ impl Keeper {
         self.voted(now, given, out);
     }
 
-    fn lease_refusal(&self, link: LinkId, key: &LeaseKey) -> Option<LeaseRefusal> {
+    fn lease_refusal(&self, link: LinkId, key: &LeaseKey, ask: &LeaseAsk) -> Option<LeaseRefusal> {
         let caller = &self.links.get(&link)?.caller;
-        if caller.node.is_some() {
+        if caller.node.is_some() && key.space == Space::Lease {
             return Some(LeaseRefusal::NotPermitted);
         }
         if !self.serving {
@@ -308,10 +318,24 @@ impl Keeper {
                 let (access, name) = (&self.config.access, key.name.bytes());
                 access.may(principal, Action::Acquire, name)
             }
+            (Space::Object, Some(objects)) if caller.node.is_some() => {
+                objects.has(&key.name) && self.is_short(ask)
+            }
             (Space::Object, Some(objects)) => objects.may(link, &key.name, Want::Write),
             (Space::Object, None) => return Some(LeaseRefusal::Infeasible),
         };
         (!may).then_some(LeaseRefusal::NotPermitted)
+    }
+
+    /// Whether a node may ask this: one that rebuilds after a lost disk takes its turn as clients
+    /// do, and keeps it no longer than one operation takes.
+    fn is_short(&self, ask: &LeaseAsk) -> bool {
+        let most = self.config.objects.as_ref().map(|config| config.order_span);
+        match ask {
+            LeaseAsk::Try(wish) => most.is_some_and(|most| wish.span <= most),
+            LeaseAsk::Release { .. } => true,
+            LeaseAsk::Renew { .. } => false,
+        }
     }
 
     /// Writes what votes rest on, and sends them.
@@ -374,21 +398,25 @@ impl Keeper {
         }
     }
 
-    /// Says which objects there are. A node that does not serve has nothing to say: what it
-    /// lacks must not be taken for what there is.
+    /// Whether it never voted for a lease and never had an object, as far as it knows.
+    pub fn is_new(&self) -> bool {
+        self.leases.mark() == Token(0) && self.size().0 == 0
+    }
+
+    /// Says which objects there are. A node that does not serve says only that: what it lacks
+    /// must not be taken for what there is.
     fn survey(&mut self, link: LinkId, ticket: u64, after: Option<&Name>, out: &mut Out) {
-        if !self.serving {
-            return;
-        }
         let (objects, last) = match &self.objects {
-            Some(objects) => objects.survey(link, after),
-            None => (Vec::new(), true),
+            Some(objects) if self.serving => objects.survey(link, after),
+            _ => (Vec::new(), true),
         };
         let answer = Answer::Surveyed {
             ticket,
             objects,
             token: self.leases.mark(),
             last,
+            lost: !self.serving,
+            new: self.is_new(),
         };
         self.send(link, answer, self.written, out);
     }
@@ -420,6 +448,26 @@ impl Keeper {
         self.leases = LeaseServer::new(lease, start, seed);
         self.record(KeeperRecord::Mark(mark), out);
         self.record(KeeperRecord::Span(self.spans.longest()), out);
+        self.record(KeeperRecord::Opened, out);
+        self.vote_record = self.written;
+        out.events.push(KeeperEvent::Serving);
+    }
+
+    /// Begins as a new node does: nobody can have asked it for anything.
+    fn begin(&mut self, now: Now, out: &mut Out) {
+        if self.serving || !self.is_new() {
+            return;
+        }
+        self.serving = true;
+        self.opens = now.mono;
+        let start = LeaseStart {
+            opens: now.mono,
+            mark: Token(0),
+        };
+        let (lease, seed) = (self.config.lease.clone(), self.config.seed);
+        self.leases = LeaseServer::new(lease, start, seed);
+        self.spans = Spans::new(Duration::ZERO, now.mono);
+        self.record(KeeperRecord::Span(Duration::ZERO), out);
         self.record(KeeperRecord::Opened, out);
         self.vote_record = self.written;
         out.events.push(KeeperEvent::Serving);
@@ -497,6 +545,7 @@ impl Machine for Keeper {
                 }
             }
             KeeperInput::Rejoined { mark } => self.rejoined(mark, out),
+            KeeperInput::Begin => self.begin(now, out),
         }
         self.tell(told, out);
     }

@@ -1,10 +1,13 @@
 //! How a node that lost its disk comes back.
 //!
-//! It has forgotten its votes, its ranks and its proposals, so it says nothing at all at first: a
+//! It has forgotten its votes, its ranks and its proposals, so it says nothing but that at first: a
 //! silent node can mislead nobody. It waits until every lease that it may have voted for has
 //! ended, and until whatever it had a part in has reached the others or was given up. Then it
-//! asks the others which objects there are, orders each of them anew as a client with the
-//! operator's credential, and holds what came of that as if it had been asked under that rank.
+//! asks the others which objects there are, orders each of them anew without changing it, and
+//! holds what came of that as if it had been asked under that rank.
+//!
+//! If no node ever kept anything there is nothing to come back to: each says so when it asks and
+//! when it is asked, and begins when all but those that may lie have said it too.
 //!
 //! Tokens: a lease with its vote also had the votes of others, and each of those knows a mark
 //! above it. So the node takes the largest mark that as many name as surely tell the truth, and
@@ -34,6 +37,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 8;
 /// An object that could not be ordered is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
+/// No question has this number.
+const UNASKED: u64 = 0;
 /// No node votes for a token further ahead of its clock than this.
 const TOKEN_AHEAD: Duration = Duration::from_hours(24);
 
@@ -46,6 +51,8 @@ pub enum RejoinInput {
     Closed(NodeId),
     /// Another node says something.
     Heard(NodeId, Answer),
+    /// Another node asked something, and said that it never kept anything.
+    New(NodeId),
     /// The object was ordered anew, and its keeper has it.
     Refreshed(Name),
     /// The object could not be ordered.
@@ -59,6 +66,8 @@ pub enum RejoinInput {
 pub enum RejoinEvent {
     /// Order this object anew, as a client of the others, without an operation of its own.
     Refresh(Name),
+    /// No node ever kept anything: the keeper may begin as a new one.
+    Begin,
     /// All is done: the keeper may serve.
     Rejoined {
         /// No lease with a larger token can have had this node's vote.
@@ -84,6 +93,10 @@ pub struct Rejoin {
     opens: Instant,
     stage: Stage,
     lists: BTreeMap<NodeId, List>,
+    /// Whether this node has anything on its disk that it may have kept.
+    blank: bool,
+    /// Nodes that never kept anything, as they said themselves.
+    new: BTreeSet<NodeId>,
     /// When there were enough lists.
     enough: Option<Instant>,
     todo: VecDeque<Name>,
@@ -107,8 +120,14 @@ struct List {
 type Out = EffectsOf<Rejoin>;
 
 impl Rejoin {
-    /// A node whose keeper gives no votes before `opens`.
-    pub fn new(faults: Faults, objects: Option<&Arc<ObjectConfig>>, opens: Instant) -> Self {
+    /// A node whose keeper gives no votes before `opens`; `blank` if its disk shows no trace of
+    /// anything kept.
+    pub fn new(
+        faults: Faults,
+        objects: Option<&Arc<ObjectConfig>>,
+        opens: Instant,
+        blank: bool,
+    ) -> Self {
         Self {
             faults,
             quorum: objects.map_or(0, |config| config.quorum),
@@ -116,6 +135,8 @@ impl Rejoin {
             opens,
             stage: Stage::Waiting,
             lists: BTreeMap::new(),
+            blank,
+            new: BTreeSet::new(),
             enough: None,
             todo: VecDeque::new(),
             running: BTreeSet::new(),
@@ -157,7 +178,8 @@ impl Rejoin {
             let ticket = self.tickets;
             list.asked = Some((ticket, now + PATIENCE));
             let after = list.after.clone();
-            out.send(*node, Ask::Survey { ticket, after });
+            let new = self.blank;
+            out.send(*node, Ask::Survey { ticket, after, new });
         }
     }
 
@@ -167,6 +189,8 @@ impl Rejoin {
             objects,
             token,
             last,
+            lost,
+            new,
         } = answer
         else {
             return;
@@ -175,7 +199,16 @@ impl Rejoin {
         let Some(list) = self.lists.get_mut(&from) else {
             return;
         };
-        if self.stage != Stage::Listing || list.asked.is_none_or(|(asked, _)| asked != ticket) {
+        if list.asked.is_none_or(|(asked, _)| asked != ticket) {
+            return;
+        }
+        if new {
+            self.new.insert(from);
+        }
+        if lost || self.stage != Stage::Listing {
+            // It is asked again in a while: it may serve by then.
+            list.asked = Some((UNASKED, now.mono + AGAIN));
+            self.go(now, out);
             return;
         }
         list.asked = None;
@@ -191,11 +224,20 @@ impl Rejoin {
     }
 
     fn go(&mut self, now: Now, out: &mut Out) {
+        if matches!(self.stage, Stage::Waiting | Stage::Listing) {
+            self.ask(now.mono, out);
+            // Whoever begins has asked all others before, and said that it is new: so what it
+            // keeps from then on does not hold up those that begin after it.
+            if self.blank && self.new.len() >= self.needed() {
+                self.stage = Stage::Done;
+                out.events.push(RejoinEvent::Begin);
+                return;
+            }
+        }
         if self.stage == Stage::Waiting && now.mono >= self.opens {
             self.stage = Stage::Listing;
         }
         if self.stage == Stage::Listing {
-            self.ask(now.mono, out);
             let whole = self.lists.values().filter(|list| list.whole).count();
             if whole >= self.needed() {
                 let since = *self.enough.get_or_insert(now.mono);
@@ -271,6 +313,9 @@ impl Machine for Rejoin {
                 }
             }
             RejoinInput::Heard(node, answer) => self.heard(now, node, answer, out),
+            RejoinInput::New(node) => {
+                self.new.insert(node);
+            }
             RejoinInput::Refreshed(object) => {
                 self.running.remove(&object);
             }
@@ -286,7 +331,11 @@ impl Machine for Rejoin {
 
     fn next_wake(&self) -> Option<Wake> {
         let at = match self.stage {
-            Stage::Waiting => Some(self.opens),
+            Stage::Waiting => {
+                let asked = self.lists.values().filter_map(|list| list.asked);
+                let asked = asked.map(|(_, until)| until);
+                asked.chain([self.opens]).min()
+            }
             Stage::Listing => {
                 let asked = self.lists.values().filter_map(|list| list.asked);
                 let asked = asked.map(|(_, until)| until);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use conclave_quorum::Prng;
 
 use super::config::{LeaseConfig, Terms};
+use super::handle::LeaseHandle;
 use super::message::{
     Attempt, LeaseAnswer, LeaseAsk, LeaseKey, LeaseRefusal, LeaseReply, Secret, Try,
 };
@@ -115,6 +116,33 @@ impl Contender {
     /// Where it stands.
     pub fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    /// What renews and releases the lease elsewhere; none if it is not held.
+    pub fn handle(&self) -> Option<LeaseHandle> {
+        let Standing::Held {
+            token, attempts, ..
+        } = self.standing
+        else {
+            return None;
+        };
+        let round = self.round.as_ref()?;
+        let voices = round.nodes.iter().enumerate();
+        // A node that has not answered may have given its vote.
+        let may =
+            voices.filter(|(_, voice)| !voice.left && (voice.gave || voice.said == Said::Nothing));
+        let secret = |(index, _)| {
+            let node = NodeId::at(index);
+            (node, self.secret(round, node))
+        };
+        Some(LeaseHandle {
+            name: self.key.name.clone(),
+            attempt: round.attempt,
+            token,
+            span: self.terms.span,
+            attempts,
+            secrets: may.map(secret).collect(),
+        })
     }
 
     /// The number of the next attempt, for a contender that follows this one.

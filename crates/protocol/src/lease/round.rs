@@ -89,6 +89,18 @@ impl Renewal {
     }
 }
 
+/// The refusals that do not pass by themselves.
+pub(super) fn lasting() -> impl Iterator<Item = LeaseRefusal> {
+    [
+        LeaseRefusal::NotPermitted,
+        LeaseRefusal::Span,
+        LeaseRefusal::TokenTooFar,
+        LeaseRefusal::Name,
+        LeaseRefusal::Infeasible,
+    ]
+    .into_iter()
+}
+
 /// Where an attempt stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -233,16 +245,7 @@ impl Round {
 
     /// The refusal that enough nodes give for ever.
     fn refused(&self, vouch: usize) -> Option<LeaseRefusal> {
-        let lasting = [
-            LeaseRefusal::NotPermitted,
-            LeaseRefusal::Span,
-            LeaseRefusal::TokenTooFar,
-            LeaseRefusal::Name,
-            LeaseRefusal::Infeasible,
-        ];
-        lasting
-            .into_iter()
-            .find(|why| self.count(|said| said == Said::Refused(*why)) >= vouch)
+        lasting().find(|why| self.count(|said| said == Said::Refused(*why)) >= vouch)
     }
 
     /// The verdict of the protocol as it was first published: the first quorum decides, and at

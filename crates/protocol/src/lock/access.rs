@@ -15,6 +15,9 @@ pub const RULES_MAX: usize = 4096;
 /// The principal of a rule that means everyone who has shown who they are.
 pub const ANYONE: &str = "*";
 
+/// What the account of an address begins with. No principal does.
+pub const ADDRESS_MARK: char = '@';
+
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {

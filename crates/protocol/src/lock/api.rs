@@ -11,7 +11,7 @@ use super::watch::{LockState, Watch};
 use crate::id::{ConnNo, GrantNo, Key, LinkId, Name, NodeId, RequestNo, SessionId, Token};
 use crate::machine::Effects;
 use crate::multilevel::Block;
-use crate::time::Instant;
+use crate::time::{Instant, Wall};
 
 /// Whom a node sends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +44,18 @@ pub enum NodeInput {
     /// A client's connection is open, and this is who is at its other end. Of a connection that
     /// this was never said about everything is believed.
     Opened(LinkId, Who),
+    /// A client's connection is open, and nobody has to say who they are: everything is believed.
+    /// What it makes the node keep is charged to its address, which begins with
+    /// [`ADDRESS_MARK`](super::access::ADDRESS_MARK), or to the addresses that it names if it may
+    /// be a gateway.
+    OpenedFrom {
+        /// The connection.
+        link: LinkId,
+        /// The address.
+        address: Arc<str>,
+        /// Whether a gateway may be there.
+        gateway: bool,
+    },
     /// From now on these rules say who may do what. What is held stays held.
     Access(Arc<Access>),
     /// Renew a session no more, at an operator's word.
@@ -229,10 +241,12 @@ pub enum ClientInput {
     Note(Key, Arc<[u8]>),
     /// Renew a handle, in the name of this principal.
     Keep(Key, Box<Handle>, Arc<str>),
-    /// Release a handle; it ends with [`ClientEvent::Ended`] once every message is sent.
+    /// Release a handle. It ends with [`Ended::Released`] once enough nodes have said that the
+    /// lock is free, and with [`Ended::TimedOut`] if they do not: asking again does no harm.
     Finish(Key, Box<Handle>),
-    /// As [`ClientInput::Finish`], but of a session that its caller named it ends only this
-    /// request: the caller may hold another one, and this handle never reached it.
+    /// As [`ClientInput::Finish`], but nobody waits for the nodes, and of a session that its caller
+    /// named it ends only this request: the caller may hold another one, and this handle never
+    /// reached it.
     Abandon(Key, Box<Handle>),
 }
 
@@ -337,7 +351,7 @@ pub enum Ended {
     Released,
     /// It was cancelled before it entered.
     Cancelled,
-    /// Its time was up before it entered.
+    /// Its time was up before it entered, was renewed or was released.
     TimedOut,
     /// An attempt found somebody in the way.
     Busy,
@@ -391,6 +405,8 @@ pub struct NodeHealth {
     pub avoided: bool,
     /// Whether it is far slower than all others.
     pub slow: bool,
+    /// Its token clock, if it keeps refusing tokens that other nodes know.
+    pub refuses_tokens: Option<Wall>,
 }
 
 /// A session as a node sees it, for people.

@@ -130,11 +130,14 @@ pub(super) struct Reserve {
     pub(super) margin: u64,
     /// The ceiling on disk: staying below it costs no write.
     pub(super) ceiling: Token,
+    /// No limit is larger.
+    pub(super) bound: Token,
 }
 
 impl Reserve {
     fn limit(self, need: Token) -> Token {
         let want = self.reach.max(Token(need.0.saturating_add(self.margin)));
+        let want = want.min(self.bound);
         if want > self.ceiling && self.ceiling > need {
             self.ceiling
         } else {

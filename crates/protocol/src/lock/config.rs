@@ -114,8 +114,12 @@ pub struct Times {
     pub reconnect_max: Duration,
     /// A priority further ahead of a node's clock than this is refused.
     pub priority_ahead: Duration,
-    /// A token further ahead of a node's clock and ceiling than this is refused.
+    /// No token is further ahead of a node's token clock than this.
     pub token_ahead: Duration,
+    /// How often a node tells the others its token clock.
+    pub clock_tell: Duration,
+    /// How long a client waits before it repeats a raise that was refused.
+    pub raise_again: Duration,
 }
 
 impl Default for Times {
@@ -134,6 +138,8 @@ impl Default for Times {
             reconnect_max: Duration::from_secs(1),
             priority_ahead: Duration::from_mins(1),
             token_ahead: Duration::from_hours(24),
+            clock_tell: Duration::from_secs(1),
+            raise_again: Duration::from_millis(20),
         }
     }
 }
@@ -152,7 +158,9 @@ impl Times {
     }
 }
 
-/// How much one peer can make a node or client keep.
+/// How much one caller, and all of them, can make a node or client keep. What is said of a client
+/// counts for its principal, through whichever connections and gateways it asks; where nobody says
+/// who they are, for its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests per lock at one node.
@@ -163,12 +171,17 @@ pub struct Limits {
     pub requests_per_client: usize,
     /// Clients (connections) per node.
     pub clients: usize,
+    /// Connections of one client at one node.
+    pub connections_per_client: usize,
     /// Locks per node with a request in them.
     pub locks: usize,
     /// Idle locks whose exact floors a node still remembers.
     pub idle_locks: usize,
     /// Tombstones of detached requests per node.
     pub tombstones: usize,
+    /// Bytes that all sessions, requests and watches of a node may take. One client may take as
+    /// many as are still free.
+    pub memory: usize,
     /// Bytes of a lock's name.
     pub name_bytes: usize,
     /// Bytes of a group's name.
@@ -193,6 +206,18 @@ pub struct Limits {
     pub watch_holders: usize,
     /// Locks that one watch of a prefix may follow.
     pub watched_locks: usize,
+    /// So many timers of a client may be out of date before it looks for them.
+    pub stale_timers: usize,
+    /// After so many ended requests a client's heartbeat leaves early: its answer lets the client
+    /// forget them. A busy one would else keep thousands, all of them out of the processor's
+    /// caches.
+    pub early_heartbeat: usize,
+    /// Holds of one client that move at the same time.
+    pub moves: usize,
+    /// First quorums that a client remembers.
+    pub picks: usize,
+    /// Messages of a client that wait for a connection; a handle's owner tries again anyway.
+    pub outbox: usize,
 }
 
 impl Default for Limits {
@@ -202,9 +227,11 @@ impl Default for Limits {
             sessions_per_client: 16_384,
             requests_per_client: 16_384,
             clients: 65_536,
+            connections_per_client: 4096,
             locks: 4_000_000,
             idle_locks: 256,
             tombstones: 65_536,
+            memory: 512 << 20,
             name_bytes: 1024,
             group_bytes: 256,
             owner_bytes: 256,
@@ -217,6 +244,11 @@ impl Default for Limits {
             watch_changes: 8192,
             watch_holders: 64,
             watched_locks: 262_144,
+            stale_timers: 256,
+            early_heartbeat: 64,
+            moves: 128,
+            picks: 16_384,
+            outbox: 1024,
         }
     }
 }

@@ -54,8 +54,8 @@ pub enum Message {
         ask: Arc<Ask>,
         /// The largest floor the requester has seen: the node reserves above it.
         hint: Token,
-        /// Whether the requester is inside already and moves to another quorum.
-        inside: bool,
+        /// If the requester is inside already and migrates here: the nodes that it rests on.
+        inside: Option<Vec<NodeId>>,
     },
     /// Gives a grant back; the request waits on.
     Yield(GrantRef),
@@ -229,6 +229,24 @@ pub enum Message {
         /// Its life.
         incarnation: Incarnation,
     },
+    /// A node tells its token clock, every second, when it jumps, and when it is asked.
+    TokenClock {
+        /// What its clock shows.
+        clock: Wall,
+        /// Whether it wants to hear the clock of whoever hears this.
+        asks: bool,
+    },
+    /// Asks another node whether it has granted this request, whose requester claims to be inside.
+    ConfirmGrant(Arc<Ask>),
+    /// Answers [`Message::ConfirmGrant`].
+    GrantConfirmed {
+        /// The session.
+        session: SessionId,
+        /// The request.
+        request: RequestNo,
+        /// Whether it is granted here; none if the node started again and cannot say.
+        granted: Option<bool>,
+    },
     /// A request on its way through its quorum, node by node (the serial protocol).
     Travel(Box<Travel>),
     /// All members of the quorum have granted (the serial protocol).
@@ -300,6 +318,9 @@ kinds! {
     Unwatch "UNWATCH",
     Seen "SEEN",
     Watched "WATCHED",
+    TokenClock "TOKEN_CLOCK",
+    ConfirmGrant "CONFIRM_GRANT",
+    GrantConfirmed "GRANT_CONFIRMED",
 }
 
 /// One grant of one node to one request.
@@ -373,6 +394,8 @@ pub struct Claim {
     /// Whether the grant is still fresh by the requester's own count: only then may it be
     /// reclaimed from a node that restarted.
     pub fresh: bool,
+    /// The nodes that a requester which is inside rests on, if it asks to migrate to this one.
+    pub members: Vec<NodeId>,
 }
 
 /// A request that ended while the node may not have heard of it.
@@ -402,6 +425,8 @@ pub struct Recovered {
     pub limit: Token,
     /// The last life of the asking node that it has seen.
     pub incarnation: Incarnation,
+    /// Its token clock.
+    pub clock: Wall,
 }
 
 /// A request on its way through a quorum.
@@ -475,8 +500,11 @@ pub enum Refusal {
         clock: Wall,
     },
     /// The token lies too far in the future.
-    #[error("the token is far above every token this node could have seen")]
-    TokenAhead,
+    #[error("the token is too far ahead of the node's token clock ({}); try again", clock.0)]
+    TokenAhead {
+        /// The node's token clock.
+        clock: Wall,
+    },
     /// The token exceeds what was registered.
     #[error("the token exceeds the limit registered for its grant")]
     TokenAboveLimit,

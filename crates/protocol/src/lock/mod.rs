@@ -21,7 +21,9 @@ mod serial;
 mod serial_tests;
 mod watch;
 
-pub use access::{ANYONE, Access, AccessError, Action, PRINCIPAL_MAX, RULES_MAX, Rule, Who};
+pub use access::{
+    ADDRESS_MARK, ANYONE, Access, AccessError, Action, PRINCIPAL_MAX, RULES_MAX, Rule, Who,
+};
 pub use api::{
     Acquire, ClientEffects, ClientEvent, ClientInput, End, Ended, EntryView, Label, LockView,
     NodeEffects, NodeEvent, NodeHealth, NodeInput, Reason, SessionView, To, Why,
@@ -40,5 +42,5 @@ pub use message::{
 pub use mode::{Ask, Bond, Group, Mode, Priority};
 pub use node::{LockNode, Start};
 pub use plant::{Plant, Rules};
-pub use record::{Record, Snapshot, Stored, StoredGrant};
+pub use record::{Record, Snapshot, Stored, StoredConfig, StoredGrant, StoredRevocation};
 pub use watch::{Holder, LockState, Report, Sight, Watch};

@@ -109,8 +109,42 @@ plants! {
         "A session revoked without force frees its locks before its holder must have left.",
     KeepsOtherSlots "keeps-other-slots" "lock"
         "Whoever enters one of several slots goes on asking for the others.",
+    LeaveBeforeNoted "leave-before-noted" "lock"
+        "A hold that moves leaves its old node before the new one knows that it is inside.",
+    LeaveOnRaise "leave-on-raise" "lock"
+        "A hold that takes a larger token leaves its old nodes before the new ones know of it.",
+    HandleWaits "handle-waits" "lock"
+        "A hold that leaves the last node in trouble is not handed over to its caller.",
+    HedgeStaysLate "hedge-stays-late" "lock"
+        "A request without a sound quorum looks for one ever more rarely, whatever it is granted.",
+    SweepBeforePop "sweep-before-pop" "lock"
+        "A timer that is put off is swept with others, and a live one is taken out in its place.",
     WatchForgets "watch-forgets" "lock"
         "A watcher forgets what it has shown, and shows holders of the past again.",
+    TokenClockIsWall "token-clock-is-wall" "lock"
+        "The token clock is the wall clock, and goes back with it.",
+    TokenClockStands "token-clock-stands" "lock"
+        "The token clock stands still while the wall clock is behind it.",
+    TokenClockAlone "token-clock-alone" "lock"
+        "A node makes nothing of the token clocks of others.",
+    TokenClockForgotten "token-clock-forgotten" "lock"
+        "A node that starts again begins with its wall clock.",
+    RecoverWithoutClock "recover-without-clock" "lock"
+        "A node that lost its disk reads floors but not the token clocks of others.",
+    BoundFromCeiling "bound-from-ceiling" "lock"
+        "Tokens are bounded by the ceiling on disk, which every raise lifts.",
+    NoTokenBound "no-token-bound" "lock"
+        "Any token is believed.",
+    ReserveUncapped "reserve-uncapped" "lock"
+        "A grant reserves tokens beyond the bound.",
+    EnteredUnchecked "entered-unchecked" "lock"
+        "A holder may name a token above its limit.",
+    DoneUnchecked "done-unchecked" "lock"
+        "A holder may leave with a token above its limit.",
+    BelievesInside "believes-inside" "lock"
+        "Whoever claims to be inside is served first, without a question.",
+    RaiseOnce "raise-once" "lock"
+        "A requester whose raise is refused does not try again.",
     SerialUnlockWithoutRequest "serial-unlock-without-request" "lock-serial"
         "An unlock does not say which request it ends.",
 }

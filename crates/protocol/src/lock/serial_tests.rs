@@ -254,6 +254,7 @@ impl World {
                 reach: Token(0),
                 margin: 1024,
                 ceiling: Token(0),
+                bound: Token(u64::MAX),
             },
             last: &mut node.last,
             steps: &mut steps,

@@ -103,7 +103,9 @@ impl Cluster {
         let mut out = NodeEffects::new();
         let id = NodeId::at(index);
         self.written[index] = 0;
-        let node = LockNode::start(self.config.clone(), id, 7, start, self.now, &mut out);
+        let mut now = self.now;
+        now.wall.0 -= self.lags[index].as_micros() as u64;
+        let node = LockNode::start(self.config.clone(), id, 7, start, now, &mut out);
         self.nodes[index] = Some(node);
         self.node_effects(index, out);
     }

@@ -20,6 +20,8 @@ pub(crate) struct Raw {
     pub(crate) now: Now,
     written: u64,
     pub(crate) said: Vec<(LinkId, Message)>,
+    /// What it said to other nodes, but for clocks.
+    pub(crate) between: Vec<(NodeId, Message)>,
     pub(crate) closed: Vec<LinkId>,
     /// All other events, in order.
     pub(crate) events: Vec<NodeEvent>,
@@ -39,6 +41,7 @@ impl Raw {
             now,
             written: 0,
             said: Vec::new(),
+            between: Vec::new(),
             closed: Vec::new(),
             events: Vec::new(),
         };
@@ -56,8 +59,10 @@ impl Raw {
         let wrote = !out.persist.is_empty();
         self.written += out.persist.len() as u64;
         for envelope in out.send_now.into_iter().chain(out.send_durable) {
-            if let To::Link(link) = envelope.to {
-                self.said.push((link, envelope.message));
+            match (envelope.to, envelope.message) {
+                (To::Node(_), Message::TokenClock { .. }) => {}
+                (To::Node(node), message) => self.between.push((node, message)),
+                (To::Link(link), message) => self.said.push((link, message)),
             }
         }
         for event in out.events {
@@ -142,7 +147,7 @@ pub(crate) fn request(ask: &Arc<Ask>) -> Message {
     Message::Request {
         ask: ask.clone(),
         hint: Token(0),
-        inside: false,
+        inside: None,
     }
 }
 

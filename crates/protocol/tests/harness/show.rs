@@ -112,7 +112,7 @@ impl Trace {
         let rest = match message {
             Message::Resume(resume) => self.resume(node, resume),
             Message::Request { ask, inside, .. } => {
-                let inside = if *inside { " inside" } else { "" };
+                let inside = if inside.is_some() { " inside" } else { "" };
                 let t = number(ask.priority.t);
                 format!("r{} {} {} t={t}{inside}", ask.request, ask.name, ask.mode)
             }

@@ -178,7 +178,9 @@ impl Cluster {
                 self.wires.between.push_back(waiting);
             }
             To::Node(node) => {
-                if let Some(trace) = &mut self.trace {
+                // Clocks are told all the time: no trace is about them.
+                let clock = matches!(message, Message::TokenClock { .. });
+                if let Some(trace) = self.trace.as_mut().filter(|_| !clock) {
                     trace.between(from, node.index(), &message);
                 }
                 self.node(node.index(), NodeInput::Peer(NodeId::at(from), message));

@@ -135,7 +135,7 @@ impl Net {
         let opens = node.keeper.opens();
         self.back(at);
         let client = self.client(1000 + at as u128);
-        let rejoin = Rejoin::new(self.config.faults, Some(&self.config), opens);
+        let rejoin = Rejoin::new(self.config.faults, Some(&self.config), opens, true);
         let id = NodeId::at(at);
         self.join(Actor::Rejoin(id, Box::new(rejoin), client));
     }
@@ -226,6 +226,11 @@ impl Net {
                         net.client_step(client, now, ClientInput::Do(key, command))
                     });
                 }
+                RejoinEvent::Begin => {
+                    let lost = self.nodes.iter().position(|node| !node.keeper.is_serving());
+                    let lost = lost.expect("one that rejoins");
+                    self.nodes[lost].step(KeeperInput::Begin);
+                }
                 RejoinEvent::Rejoined { mark } => {
                     let lost = self.nodes.iter().position(|node| !node.keeper.is_serving());
                     let lost = lost.expect("one that rejoins");
@@ -301,7 +306,7 @@ impl Net {
     /// What a node's keeper tells goes to the work of that node.
     fn observe(&mut self, at: usize, event: KeeperEvent) -> bool {
         let input = match event {
-            KeeperEvent::Serving => return false,
+            KeeperEvent::Serving | KeeperEvent::New(_) => return false,
             KeeperEvent::Committed { object, stamp } => DiffusionInput::Own(object, stamp),
             KeeperEvent::NotAdopted { object, stamp } => DiffusionInput::NotAdopted(object, stamp),
         };

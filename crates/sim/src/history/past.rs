@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use conclave_protocol::Wall;
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token};
 use conclave_protocol::lock::{Ask, Bond, Config, End, EntryView, Group, LockView, Mode};
 use conclave_quorum::NodeSet;
@@ -412,6 +413,14 @@ impl Eyes for Past {
     }
 
     fn kept(&self, _: NodeId) -> Option<[usize; 4]> {
+        None
+    }
+
+    fn tokens(&self, _: NodeId) -> Option<(Token, Wall)> {
+        None
+    }
+
+    fn wall(&self, _: NodeId) -> Option<Wall> {
         None
     }
 

@@ -175,7 +175,7 @@ fn a_good_history_holds_and_is_counted() {
         (verdict.admitted, verdict.refused, verdict.crashes),
         (2, 0, 1)
     );
-    assert_eq!(verdict.left_out, ["structure", "memory"]);
+    assert_eq!(verdict.left_out, ["structure", "migration", "memory"]);
     assert!(verdict.checked.contains(&"exclusion") && verdict.checked.contains(&QUORUM));
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use conclave_protocol::Wall;
 use conclave_protocol::id::{ClientId, GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token};
 use conclave_protocol::lock::{Ask, Bond, Config, End, EntryView, Group, LockView, Mode, Priority};
 
@@ -19,6 +20,10 @@ pub(super) struct Fake {
     pub(super) waiting: Vec<Holder>,
     pub(super) kept: [usize; 4],
     pub(super) serving: bool,
+    pub(super) servable: bool,
+    pub(super) patience: u64,
+    pub(super) kept_holds: Vec<(Holder, u64, u64)>,
+    pub(super) tokens: Option<(Token, Wall)>,
 }
 
 impl Eyes for Fake {
@@ -50,8 +55,28 @@ impl Eyes for Fake {
         Some(self.kept)
     }
 
+    fn tokens(&self, _: NodeId) -> Option<(Token, Wall)> {
+        self.tokens
+    }
+
+    fn wall(&self, _: NodeId) -> Option<Wall> {
+        None
+    }
+
     fn nodes(&self) -> usize {
         3
+    }
+
+    fn servable(&self, _: &Holder) -> bool {
+        self.servable
+    }
+
+    fn patience(&self) -> u64 {
+        self.patience
+    }
+
+    fn kept_holds(&self) -> Vec<(Holder, u64, u64)> {
+        self.kept_holds.clone()
     }
 }
 
@@ -83,6 +108,10 @@ impl Story {
             waiting: Vec::new(),
             kept: [0; 4],
             serving: true,
+            servable: false,
+            patience: u64::MAX,
+            kept_holds: Vec::new(),
+            tokens: None,
         };
         Self {
             eyes,

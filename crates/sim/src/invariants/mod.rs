@@ -8,11 +8,16 @@
 //! | [`Admission`] | the resource refuses only the past | Kleppmann 2016 |
 //! | [`MaxInside`] | a node grants at most so many at once | Joung 2003, 4 |
 //! | [`Bypass`] | late members pass a waiting request at most so often | own |
+//! | [`Migration`] | whoever is served first as a holder had a quorum | own |
 //! | [`LostInTime`] | a loss is known before the node grants again | Gray and Cheriton 1989 |
 //! | [`NoForgotten`] | once faults have ended every request ends | Maekawa 1985 |
+//! | [`ServedInTime`] | a request that a quorum could serve is served soon | own |
+//! | [`Kept`] | a hold that a quorum could keep lasts | own |
 //! | [`OneSlot`] | who takes any one of several never holds two | own |
 //! | [`Memory`] | nodes keep only what is live | own |
 //! | [`Watching`] | a watch never goes back and invents nothing | own |
+//! | [`TokenBound`] | no token is far ahead of the nodes' clocks | own |
+//! | [`TokensServe`] | nobody is turned away for a token | own |
 //! | [`Structure`] | the invariants of the arbiter's state | Joung 2003, 4 |
 //!
 //! The checkers of one run share a [`Book`] of grants and holds. [`Grounded`] keeps it and must be
@@ -26,13 +31,18 @@ mod exclusion;
 #[cfg(test)]
 mod fake;
 mod grounded;
+mod kept;
 mod lost_in_time;
 mod max_inside;
 mod memory;
+mod migration;
 mod no_forgotten;
 mod one_slot;
+mod served_in_time;
 mod structure;
+mod token_bound;
 mod token_order;
+mod tokens_serve;
 mod watch;
 
 use std::sync::Arc;
@@ -44,13 +54,18 @@ pub use book::{Book, Given, Hold, Ledger, Place};
 pub use bypass::Bypass;
 pub use exclusion::Exclusion;
 pub use grounded::Grounded;
+pub use kept::Kept;
 pub use lost_in_time::LostInTime;
 pub use max_inside::MaxInside;
 pub use memory::Memory;
+pub use migration::Migration;
 pub use no_forgotten::NoForgotten;
 pub use one_slot::OneSlot;
+pub use served_in_time::ServedInTime;
 pub use structure::Structure;
+pub use token_bound::TokenBound;
 pub use token_order::TokenOrder;
+pub use tokens_serve::TokensServe;
 pub use watch::Watching;
 
 use crate::fact::Checker;
@@ -73,10 +88,15 @@ pub fn all_within(config: &Arc<Config>, kept: [usize; 4]) -> Vec<Box<dyn Checker
         Box::new(Structure::new(book.clone(), config.clone())),
         Box::new(MaxInside::new(book.clone(), config.clone())),
         Box::new(Bypass::new(book.clone(), config.clone())),
+        Box::new(Migration::new(config.clone())),
         Box::new(OneSlot::default()),
         Box::new(Memory::new(book.clone(), kept, Memory::grace(config))),
         Box::new(NoForgotten::new(book)),
+        Box::new(ServedInTime::default()),
+        Box::new(Kept::default()),
         Box::new(Watching::new()),
+        Box::new(TokenBound::new(config.clone())),
+        Box::new(TokensServe::default()),
     ]
 }
 

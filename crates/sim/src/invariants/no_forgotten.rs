@@ -58,7 +58,7 @@ impl Checker for NoForgotten {
 }
 
 /// Who holds and who waits for a lock, node by node.
-fn queues(name: &Name, eyes: &dyn Eyes) -> String {
+pub(super) fn queues(name: &Name, eyes: &dyn Eyes) -> String {
     let nodes = (0..eyes.nodes()).map(NodeId::at);
     let views = nodes.filter_map(|node| Some((node, eyes.view(node, name)?)));
     let busy = views.filter(|(_, view)| !view.entries.is_empty());

@@ -103,7 +103,7 @@ impl TokenOrder {
         }
     }
 
-    fn inside(&mut self, at: True, holder: &Holder) -> Result<(), Violation> {
+    fn inside(&mut self, at: True, holder: &Holder, eyes: &dyn Eyes) -> Result<(), Violation> {
         let book = self.book.borrow();
         let Some(hold) = book.hold(holder) else {
             return Ok(());
@@ -111,6 +111,9 @@ impl TokenOrder {
         let (token, group) = (hold.token, &hold.group);
         for &place in &hold.members {
             let node = book.given(place).node;
+            if !eyes.reserves(holder, node) {
+                continue;
+            }
             let key = (node, holder.name.clone());
             let wrong = if let Some(used) = self.used.get_mut(&key) {
                 used.enter(place, group, token)
@@ -166,9 +169,11 @@ impl Checker for TokenOrder {
         "token-order"
     }
 
-    fn watch(&mut self, at: True, fact: &Fact, _: &dyn Eyes) -> Result<(), Violation> {
+    fn watch(&mut self, at: True, fact: &Fact, eyes: &dyn Eyes) -> Result<(), Violation> {
         match fact {
-            Fact::Entered { holder, .. } | Fact::Moved { holder, .. } => self.inside(at, holder),
+            Fact::Entered { holder, .. } | Fact::Moved { holder, .. } => {
+                self.inside(at, holder, eyes)
+            }
             Fact::Released { holder } | Fact::Lost { holder } | Fact::Vanished { holder } => {
                 self.leave(holder);
                 Ok(())

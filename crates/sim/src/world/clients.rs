@@ -13,7 +13,7 @@ use super::holds::Do;
 use super::wires::NONE;
 use super::{Event, World};
 use crate::clock::Clock;
-use crate::fact::{Fact, True};
+use crate::fact::{Fact, True, Violation};
 use crate::net::exponential;
 use crate::options::Options;
 
@@ -181,7 +181,21 @@ impl World<'_> {
 
     fn arm_client(&mut self, client: u32) {
         let process = &mut self.clients[client as usize];
-        let Some(wake) = process.machine.as_ref().and_then(Machine::next_wake) else {
+        let Some(machine) = &mut process.machine else {
+            return;
+        };
+        machine.skip_stale_timers();
+        if self.checkers.is_some()
+            && let Some(what) = machine.lost_timer().or_else(|| machine.stuck_request())
+        {
+            self.violate(Violation {
+                property: "next-step",
+                at: True(self.now),
+                what: format!("client {client}: {what}"),
+            });
+            return;
+        }
+        let Some(wake) = machine.next_wake() else {
             return;
         };
         let at = process.clock.true_at(wake.at).0.max(self.now);

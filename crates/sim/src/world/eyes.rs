@@ -1,6 +1,7 @@
 //! What checkers may look at.
 
-use conclave_protocol::id::{GrantNo, Name, NodeId};
+use conclave_protocol::Wall;
+use conclave_protocol::id::{GrantNo, Name, NodeId, Token};
 use conclave_protocol::lock::LockView;
 
 use super::World;
@@ -36,6 +37,15 @@ impl Eyes for World<'_> {
     fn view(&self, node: NodeId, name: &Name) -> Option<LockView> {
         let process = self.nodes.get(node.index())?;
         process.machine.as_ref()?.view(name)
+    }
+
+    fn reserves(&self, holder: &Holder, node: NodeId) -> bool {
+        let machine = self.clients[holder.client as usize].machine.as_ref();
+        // A handle names those that do.
+        machine.is_none_or(|machine| {
+            machine.held_until(holder.key, &holder.name).is_none()
+                || machine.reserves(holder.key, &holder.name, node)
+        })
     }
 
     fn fresh_members(&self, holder: &Holder) -> Vec<(NodeId, GrantNo)> {
@@ -95,7 +105,37 @@ impl Eyes for World<'_> {
         Some(process.machine.as_ref()?.kept())
     }
 
+    fn tokens(&self, node: NodeId) -> Option<(Token, Wall)> {
+        let machine = self.nodes.get(node.index())?.machine.as_ref()?;
+        Some((machine.highest_token(), machine.token_clock()))
+    }
+
+    fn wall(&self, node: NodeId) -> Option<Wall> {
+        let process = self.nodes.get(node.index())?;
+        Some(process.clock.now(True(self.now)).wall)
+    }
+
     fn nodes(&self) -> usize {
         self.nodes.len()
+    }
+
+    fn servable(&self, holder: &Holder) -> bool {
+        self.could_serve(holder)
+    }
+
+    fn patience(&self) -> u64 {
+        self.patience
+    }
+
+    fn kept_holds(&self) -> Vec<(Holder, u64, u64)> {
+        let ttl = self.options.ttl_low_ms * 1_000_000;
+        // A short TTL runs out while a lost node is noticed.
+        if ttl / 4 < self.options.link_ttl_ms * 1_000_000 || ttl / 2 < self.patience {
+            return Vec::new();
+        }
+        let inside = self.inside_now().into_iter();
+        inside
+            .filter_map(|holder| Some((holder.clone(), self.lasts(&holder)?, ttl / 2)))
+            .collect()
     }
 }

@@ -7,6 +7,10 @@ use super::wires::NONE;
 use super::{Event, World};
 use crate::fact::{Fact, True};
 use crate::net::{Way, exponential};
+use crate::script::Action;
+
+/// A day in microseconds.
+const DAY_MICROS: i64 = 86_400_000_000;
 
 /// A kind of fault. Each comes by itself, at its own rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,9 @@ pub(super) enum Fault {
     Expire,
     Jump,
     Revoke,
+    /// A wall clock, or that of every node, is set by days.
+    Step,
+    Attack,
     /// A node that came back dies again.
     CrashAgain(u32),
 }
@@ -41,6 +48,8 @@ impl World<'_> {
             Fault::Expire => options.expire,
             Fault::Jump => options.jump,
             Fault::Revoke => options.revoke,
+            Fault::Step => options.step,
+            Fault::Attack => options.attack,
             Fault::CrashAgain(_) => 0.0,
         }
     }
@@ -58,8 +67,40 @@ impl World<'_> {
             Fault::Expire,
             Fault::Jump,
             Fault::Revoke,
+            Fault::Step,
+            Fault::Attack,
         ] {
             self.schedule_fault(fault);
+        }
+        self.schedule_script();
+    }
+
+    /// What the script says comes when it says so.
+    fn schedule_script(&mut self) {
+        let span = self.options.span_ms * 1_000_000;
+        for (place, step) in self.options.script.steps().iter().enumerate() {
+            let at = span / 100 * u64::from(step.at);
+            self.queue.push(True(at), Event::Script(place));
+        }
+    }
+
+    pub(super) fn script_step(&mut self, place: usize) {
+        if self.healed {
+            return;
+        }
+        let options = self.options;
+        let step = &options.script.steps()[place];
+        for node in step.nodes.iter().map(|node| node - 1) {
+            let life = self.nodes[node as usize].life;
+            match step.action {
+                Action::Kill => self.crash_node(node, false),
+                Action::Start => self.start_node(node),
+                Action::Freeze => {
+                    self.freeze_node(node);
+                }
+                Action::Resume => self.resume_node(node, life),
+                Action::Stop => self.drain_node(node),
+            }
         }
     }
 
@@ -111,6 +152,8 @@ impl World<'_> {
             Fault::Expire => self.expire_by_spite(node),
             Fault::Jump => self.jump(),
             Fault::Revoke => self.revoke_session(node),
+            Fault::Step => self.step_clocks(node),
+            Fault::Attack => self.attack(node),
         }
         self.schedule_fault(fault);
     }
@@ -183,11 +226,13 @@ impl World<'_> {
     }
 
     fn jump(&mut self) {
+        self.clocks_are_set();
         let reach = self.options.jump_ms as usize * 1000;
         let offset = self.mischief.below(reach * 2 + 1) as i64 - reach as i64;
         let node = self.mischief.below(self.nodes.len() + self.clients.len());
         let (at_node, at_client) = if node < self.nodes.len() {
             self.nodes[node].clock.set_wall(offset);
+            self.disturb_node(node as u32);
             (Some(node as u32), None)
         } else {
             let client = node - self.nodes.len();
@@ -199,8 +244,36 @@ impl World<'_> {
         });
     }
 
+    /// Checkers read all clocks for the last time before some are set.
+    pub(super) fn clocks_are_set(&mut self) {
+        if self.watched {
+            self.tell(&Fact::ClocksSet);
+        }
+    }
+
+    /// The wall clock of a node is set wrong by days, or right again; or those of all nodes are.
+    fn step_clocks(&mut self, node: u32) {
+        let all = self.mischief.chance(0.3);
+        let days = match self.mischief.below(3) {
+            0 => 0,
+            1 => -(self.mischief.below(6) as i64),
+            _ => self.mischief.below(31) as i64,
+        };
+        self.clocks_are_set();
+        let offset = days * DAY_MICROS + self.mischief.below(2_000_000) as i64;
+        for (index, process) in self.nodes.iter_mut().enumerate() {
+            if all || index == node as usize {
+                process.clock.set_wall(offset);
+            }
+        }
+        self.note((!all).then_some(node), None, || {
+            format!("* the wall clock is set wrong by {days} days")
+        });
+    }
+
     /// All faults end: the network is whole, everything runs, and clients ask no more.
     pub(super) fn heal(&mut self) {
+        self.clocks_are_set();
         self.healed = true;
         self.end_stalls();
         let skew = self.options.skew_ms as i64 * 1000;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use conclave_protocol::id::{GrantNo, Key, Name, NodeId, RequestNo, SessionId, Token};
-use conclave_protocol::lock::{Acquire, ClientEvent, ClientInput, Ended, Group, Handle, Mode};
+use conclave_protocol::lock::{
+    Acquire, ClientEvent, ClientInput, Ended, Group, Handle, Mode, Refusal,
+};
 use conclave_protocol::table::Slab;
 
 use super::clients::ClientThing;
@@ -548,10 +550,32 @@ impl World<'_> {
             let text = format!("key {key} ended: {why:?}");
             self.note(None, Some(client), || text);
         }
+        if matches!(why, Ended::Refused(Refusal::TokenAhead { .. })) {
+            self.turned_away(key);
+        }
         let released = |holder| Fact::Released { holder };
         let outside = |holder| Fact::Ended { holder };
         self.leave_all(key, released, outside);
         self.remove(key);
+    }
+
+    /// Tells checkers of a wish that ends because no quorum took its token.
+    fn turned_away(&mut self, key: Key) {
+        let Some(hold) = self.holds.get(key) else {
+            return;
+        };
+        let Some(lock) = hold.locks.first() else {
+            return;
+        };
+        let holder = Holder {
+            client: hold.client,
+            life: hold.life,
+            key,
+            name: self.name(lock.name),
+        };
+        if self.watched && self.nodes_hear_each_other() {
+            self.tell(&Fact::Unserved { holder });
+        }
     }
 
     /// A wish is over; its client rests and makes another.

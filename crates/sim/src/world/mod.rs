@@ -1,12 +1,14 @@
 //! The seeded world: nodes, clients, connections, disks and clocks around the lock machines, with
 //! faults first, then healing, then an end to everything that waits.
 
+mod attack;
 mod clients;
 mod eyes;
 mod faults;
 mod holds;
 mod nodes;
 mod overdue;
+mod service;
 mod wires;
 
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use self::clients::ClientProcess;
 use self::faults::Fault;
 use self::holds::{Do, Holds};
 use self::nodes::NodeProcess;
+use self::service::Disturbed;
 use crate::engine::Queue;
 use crate::fact::{Checker, Fact, True, Violation};
 use crate::measure::{Measures, Meter};
@@ -72,6 +75,10 @@ enum Event {
     Hold(Key, Do),
     /// Something breaks.
     Fault(Fault),
+    /// A step of the script comes.
+    Script(usize),
+    /// Checkers look at what waits.
+    Tick,
     /// All faults end.
     Heal,
     /// The time of the run is up, or everything has ended.
@@ -131,9 +138,14 @@ struct World<'a> {
     stalls: Vec<[u64; 2]>,
     /// Until when each pair of nodes cannot hear each other; empty without faults.
     splits: Vec<u64>,
+    disturbed: Disturbed,
+    /// Within how many nanoseconds a request that could be served must be.
+    patience: u64,
     workload: Workload,
     holds: Holds,
     fences: Vec<Fence>,
+    /// How many attacks there were.
+    attacks: u64,
     /// The group behind each grant; only if watched.
     groups: Table<(NodeId, GrantNo), Group>,
     meter: Meter,
@@ -178,9 +190,12 @@ impl<'a> World<'a> {
             links: Vec::new(),
             stalls: vec![[0; 2]; pairs],
             splits: vec![0; if faulty { count * count } else { 0 }],
+            disturbed: Disturbed::new(count, pairs),
+            patience: service::patience(options),
             workload: Workload::new(options),
             holds: Holds::default(),
             fences: vec![Fence::new(); options.names as usize],
+            attacks: 0,
             groups: Table::new(options.seed),
             meter: Meter::new(options, count),
             watched: !checkers.is_empty() || tracer.is_some(),
@@ -207,6 +222,9 @@ impl<'a> World<'a> {
             self.queue.push(True(start), Event::StartClient(client));
         }
         self.schedule_faults();
+        if self.checkers.is_some() {
+            self.queue.push(True(0), Event::Tick);
+        }
         let span = self.options.span_ms * 1_000_000;
         self.queue.push(True(span), Event::Heal);
     }
@@ -256,6 +274,8 @@ impl<'a> World<'a> {
             Event::Wish(client, life) => self.wish(client, life),
             Event::Hold(key, what) => self.hold_due(key, what),
             Event::Fault(fault) => self.fault(fault),
+            Event::Script(step) => self.script_step(step),
+            Event::Tick => self.tick(),
             Event::Heal => self.heal(),
             Event::Over => self.end(),
         }
@@ -366,6 +386,17 @@ impl<'a> World<'a> {
     fn region_of_node(&self, node: u32) -> u32 {
         let nodes = self.nodes.len().max(1) as u64;
         (u64::from(node) * u64::from(self.options.regions) / nodes) as u32
+    }
+
+    /// Whether nodes hear each other quickly whenever they run: then nobody waits for a token.
+    fn nodes_hear_each_other(&self) -> bool {
+        let options = self.options;
+        let quick = match options.latency {
+            Latency::Constant(nanos) | Latency::Uniform(_, nanos) => nanos <= 5_000_000,
+            _ => false,
+        };
+        let faults = [options.partition, options.loss, options.node_pause];
+        quick && faults.iter().all(|rate| *rate <= 0.0)
     }
 
     fn name(&self, name: u32) -> Name {

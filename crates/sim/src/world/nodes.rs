@@ -95,6 +95,12 @@ impl World<'_> {
         if process.life > 1 && self.mischief.chance(0.5) {
             process.clock.reboot(&mut self.mischief);
         }
+        if self.options.epoch > 0.0 && !self.healed && self.mischief.chance(self.options.epoch) {
+            self.clocks_are_set();
+            let now = True(self.now);
+            self.nodes[node as usize].clock.begin_in_1970(now);
+        }
+        let process = &mut self.nodes[node as usize];
         let start = process.disk.start();
         let seed = self.options.seed ^ u64::from(node) << 32 ^ u64::from(process.life);
         let now = process.clock.now(True(self.now));
@@ -183,6 +189,10 @@ impl World<'_> {
         if let Some(nanos) = process.disk.sync(mean, slow, &mut self.rng) {
             let life = process.life;
             self.queue.push_in(nanos, Event::Synced(node, life));
+            if nanos > self.options.link_ttl_ms * 500_000 {
+                // Nothing durable leaves the node for so long that its connections end.
+                self.disturb_node_until(node, self.now + nanos);
+            }
         }
     }
 
@@ -225,6 +235,7 @@ impl World<'_> {
     fn node_event(&mut self, node: u32, event: NodeEvent) {
         let id = NodeId(node);
         match event {
+            NodeEvent::Close(link) if link.0 >= super::attack::LINKS => {}
             NodeEvent::Close(link) => self.close_by_node(node, link.0 as u32),
             NodeEvent::Serving => {
                 self.note(Some(node), None, || "* serves".to_owned());
@@ -340,6 +351,7 @@ impl World<'_> {
     }
 
     fn after_death(&mut self, node: u32, disk_lost: bool) {
+        self.disturb_node(node);
         let process = &mut self.nodes[node as usize];
         process.inbox.clear();
         process.ready = false;
@@ -351,8 +363,11 @@ impl World<'_> {
                 disk_lost,
             });
         }
-        let nanos = exponential(self.options.down_ms * 1_000_000, &mut self.mischief);
-        self.queue.push_in(nanos, Event::StartNode(node));
+        // A script says itself when the node is back.
+        if self.options.script.is_empty() {
+            let nanos = exponential(self.options.down_ms * 1_000_000, &mut self.mischief);
+            self.queue.push_in(nanos, Event::StartNode(node));
+        }
     }
 
     /// A node is told to drain; it is stopped some time later.
@@ -367,6 +382,7 @@ impl World<'_> {
         }
         process.leaving = Leaving::Draining;
         let life = process.life;
+        self.disturb_node(node);
         self.note(Some(node), None, || "* drains".to_owned());
         self.step_node(node, NodeInput::Drain);
         let nanos = 1_000_000 + self.mischief.below(300_000_000) as u64;
@@ -398,15 +414,23 @@ impl World<'_> {
     }
 
     pub(super) fn pause_node(&mut self, node: u32) {
+        if self.freeze_node(node) {
+            let life = self.nodes[node as usize].life;
+            let nanos = exponential(self.options.pause_ms * 1_000_000, &mut self.mischief);
+            self.queue.push_in(nanos, Event::ResumeNode(node, life));
+        }
+    }
+
+    /// A node that runs stands still until it is resumed; `false` if it does not run.
+    pub(super) fn freeze_node(&mut self, node: u32) -> bool {
         let process = &mut self.nodes[node as usize];
         if process.machine.is_none() || process.paused {
-            return;
+            return false;
         }
         process.paused = true;
-        let life = process.life;
+        self.disturb_node(node);
         self.note(Some(node), None, || "* is paused".to_owned());
-        let nanos = exponential(self.options.pause_ms * 1_000_000, &mut self.mischief);
-        self.queue.push_in(nanos, Event::ResumeNode(node, life));
+        true
     }
 
     /// A paused node goes on: due wake-ups first, then what came meanwhile.
@@ -417,6 +441,7 @@ impl World<'_> {
         }
         process.paused = false;
         process.wake = u64::MAX;
+        self.disturb_node(node);
         self.note(Some(node), None, || "* goes on".to_owned());
         if self.nodes[node as usize].ready {
             self.wake_node_if_due(node);
@@ -482,6 +507,7 @@ impl World<'_> {
                 session,
             });
         }
+        self.disturb_node(node);
         self.step_node(node, NodeInput::Expire(session));
     }
 
@@ -498,6 +524,7 @@ impl World<'_> {
             if !heard || process.machine.is_none() || !process.ready || process.paused {
                 continue;
             }
+            self.disturb_node(node);
             self.note(Some(node), None, || {
                 format!("* an operator revokes s{:04x}", session.0 as u16)
             });

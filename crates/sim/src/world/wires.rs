@@ -1,15 +1,17 @@
 //! Connections in the world: dialling, sending, arriving, stalling, breaking.
 
 use conclave_protocol::id::{ConnNo, LinkId, NodeId};
-use conclave_protocol::lock::{ClientInput, Message, NodeInput};
+use conclave_protocol::lock::{ClientInput, Message, NodeInput, Refusal};
 
 use super::{Event, Item, World};
-use crate::fact::True;
+use crate::fact::{Fact, True};
 use crate::net::{Arrival, Link, Stream, Way};
 use crate::trace;
 
 /// How long a client waits for a connection to open.
 const DIAL_NANOS: u64 = 1_000_000_000;
+/// Within this time both ends of a broken connection know of it.
+const BROKEN_NANOS: u64 = 300_000_000;
 /// No connection.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -149,6 +151,7 @@ impl World<'_> {
     /// tap that makes a node lie.
     pub(super) fn send_down(&mut self, node: u32, link: LinkId, message: Message) {
         self.meter.sent(&message);
+        self.note_refusal(node, link, &message);
         let Some(link_ref) = self.links.get_mut(link.0 as usize) else {
             return;
         };
@@ -159,6 +162,25 @@ impl World<'_> {
         let at = link_ref.down.depart(self.now, nanos);
         self.queue
             .push_in_order(True(at), Event::Down(link.0 as u32, Some(message)));
+    }
+
+    /// Tells checkers that a node refused the token of somebody who means well.
+    fn note_refusal(&mut self, node: u32, link: LinkId, message: &Message) {
+        let honest = link.0 < super::attack::LINKS && self.watched;
+        if let Message::Denied {
+            session,
+            request: Some(request),
+            why: Refusal::TokenAhead { .. },
+        } = *message
+            && honest
+            && self.nodes_hear_each_other()
+        {
+            self.tell(&Fact::TokenRefused {
+                node: NodeId(node),
+                session,
+                request,
+            });
+        }
     }
 
     /// A node sends to another node: such messages may be lost whole.
@@ -335,6 +357,9 @@ impl World<'_> {
     /// A connection breaks: both ends hear of it, at different times. What is under way is lost,
     /// or what the client sent arrives late, when a newer connection may be open.
     pub(super) fn reset(&mut self, place: u32, late: bool) {
+        let link = &self.links[place as usize];
+        let (client, node) = (link.client, link.node);
+        self.disturb_pair(client, node, self.now + BROKEN_NANOS);
         let soon = |world: &mut Self, nanos: usize| 1 + world.mischief.below(nanos) as u64;
         let link = &mut self.links[place as usize];
         link.down.lose();
@@ -346,7 +371,7 @@ impl World<'_> {
             self.queue.push(True(at), Event::Up(place, None));
         } else {
             link.up.lose();
-            let nanos = soon(self, 300_000_000);
+            let nanos = soon(self, BROKEN_NANOS as usize);
             self.queue.push_in(nanos, Event::Broken(place, Way::Up));
         }
         let nanos = soon(self, 60_000_000);
@@ -366,6 +391,7 @@ impl World<'_> {
         let pair = client as usize * self.nodes.len() + node as usize;
         let stall = &mut self.stalls[pair][way as usize];
         *stall = (*stall).max(until);
+        self.disturb_pair(client, node, until);
         let place = self.clients[client as usize].links[node as usize];
         if place != NONE {
             self.links[place as usize].way(way).stall(until);

@@ -34,6 +34,8 @@ pub(super) fn put(out: &mut Vec<u8>, answer: &Answer) {
             objects,
             token,
             last,
+            lost,
+            new,
         } => pb::message(out, 21, |out| {
             pb::uint(out, 1, *ticket);
             for (object, stamp) in objects {
@@ -44,6 +46,8 @@ pub(super) fn put(out: &mut Vec<u8>, answer: &Answer) {
             }
             pb::fixed(out, 3, token.0);
             pb::flag(out, 4, *last);
+            pb::flag(out, 5, *lost);
+            pb::flag(out, 6, *new);
         }),
     }
 }
@@ -502,13 +506,16 @@ fn peeked(mut from: Reader<'_>, budget: &mut Budget) -> Result<ObjectTell, Bad> 
 }
 
 fn surveyed(mut from: Reader<'_>, budget: &mut Budget) -> Result<Answer, Bad> {
-    let (mut ticket, mut objects, mut token, mut last) = (0, Vec::new(), 0, false);
+    let (mut ticket, mut objects, mut token) = (0, Vec::new(), 0);
+    let (mut last, mut lost, mut new) = (false, false, false);
     while let Some((field, value)) = from.next()? {
         match field {
             1 => ticket = value.uint()?,
             2 => budget.push(&mut objects, known(value.message()?)?)?,
             3 => token = value.fixed()?,
             4 => last = value.flag()?,
+            5 => lost = value.flag()?,
+            6 => new = value.flag()?,
             _ => {}
         }
     }
@@ -517,6 +524,8 @@ fn surveyed(mut from: Reader<'_>, budget: &mut Budget) -> Result<Answer, Bad> {
         objects,
         token: Token(token),
         last,
+        lost,
+        new,
     })
 }
 

@@ -27,11 +27,12 @@ pub(super) fn put(out: &mut Vec<u8>, ask: &Ask) {
             pb::bytes(out, 1, object.bytes());
             put_object(out, ask);
         }
-        Ask::Survey { ticket, after } => pb::message(out, 15, |out| {
+        Ask::Survey { ticket, after, new } => pb::message(out, 15, |out| {
             pb::uint(out, 1, *ticket);
             if let Some(after) = after {
                 pb::bytes_always(out, 2, after.bytes());
             }
+            pb::flag(out, 3, *new);
         }),
     }
 }
@@ -159,7 +160,7 @@ fn put_span(out: &mut Vec<u8>, span: &Span) {
 enum Found {
     Lease(LeaseAsk),
     Object(ObjectAsk),
-    Survey(u64, Option<Name>),
+    Survey(u64, Option<Name>, bool),
 }
 
 /// Reads a question; none if it is of an unknown kind.
@@ -194,7 +195,7 @@ pub(super) fn read(mut from: Reader<'_>, budget: &mut Budget) -> Result<Option<A
             Ask::Lease(key, ask)
         }
         Found::Object(ask) => Ask::Object(about, ask),
-        Found::Survey(ticket, after) => Ask::Survey { ticket, after },
+        Found::Survey(ticket, after, new) => Ask::Survey { ticket, after, new },
     }))
 }
 
@@ -390,13 +391,14 @@ fn ticket(mut from: Reader<'_>) -> Result<u64, Bad> {
 }
 
 fn survey(mut from: Reader<'_>) -> Result<Found, Bad> {
-    let (mut ticket, mut after) = (0, None);
+    let (mut ticket, mut after, mut new) = (0, None, false);
     while let Some((field, value)) = from.next()? {
         match field {
             1 => ticket = value.uint()?,
             2 => after = Some(name(value)?),
+            3 => new = value.flag()?,
             _ => {}
         }
     }
-    Ok(Found::Survey(ticket, after))
+    Ok(Found::Survey(ticket, after, new))
 }

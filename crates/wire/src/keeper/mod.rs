@@ -5,7 +5,7 @@
 
 mod answer;
 mod ask;
-mod parts;
+pub(crate) mod parts;
 mod record;
 
 use conclave_protocol::keeper::{Answer, Ask};

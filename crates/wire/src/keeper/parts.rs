@@ -14,7 +14,7 @@ use crate::parts::TEXT_MAX;
 use crate::pb::{self, Bad, Reader};
 
 /// A name as it is read.
-pub(super) fn name(value: pb::Value<'_>) -> Result<Name, Bad> {
+pub(crate) fn name(value: pb::Value<'_>) -> Result<Name, Bad> {
     Ok(Name::new(value.bytes(TEXT_MAX)?))
 }
 
@@ -24,7 +24,7 @@ pub(super) fn blob(value: pb::Value<'_>) -> Result<Arc<[u8]>, Bad> {
 }
 
 /// 32 bytes.
-pub(super) fn thirty_two(value: pb::Value<'_>) -> Result<[u8; 32], Bad> {
+pub(crate) fn thirty_two(value: pb::Value<'_>) -> Result<[u8; 32], Bad> {
     let bytes = value.bytes(32)?;
     bytes
         .try_into()
@@ -46,7 +46,7 @@ pub(super) fn space(value: pb::Value<'_>) -> Result<Space, Bad> {
 }
 
 /// Writes an attempt and its round, fields 1 to 3.
-pub(super) fn put_attempt(out: &mut Vec<u8>, attempt: Attempt, sub: u32) {
+pub(crate) fn put_attempt(out: &mut Vec<u8>, attempt: Attempt, sub: u32) {
     pb::id(out, 1, attempt.client.0);
     pb::uint(out, 2, attempt.number);
     pb::uint(out, 3, u64::from(sub));
@@ -54,7 +54,7 @@ pub(super) fn put_attempt(out: &mut Vec<u8>, attempt: Attempt, sub: u32) {
 
 /// An attempt and its round, as they are read.
 #[derive(Default)]
-pub(super) struct Which {
+pub(crate) struct Which {
     client: Option<u128>,
     number: u64,
     /// Field 3.
@@ -63,7 +63,7 @@ pub(super) struct Which {
 
 impl Which {
     /// Takes a field, 1 to 3.
-    pub(super) fn take(&mut self, field: u32, value: pb::Value<'_>) -> Result<(), Bad> {
+    pub(crate) fn take(&mut self, field: u32, value: pb::Value<'_>) -> Result<(), Bad> {
         match field {
             1 => self.client = Some(value.id()?),
             2 => self.number = value.uint()?,
@@ -74,7 +74,7 @@ impl Which {
     }
 
     /// The attempt.
-    pub(super) fn attempt(&self) -> Result<Attempt, Bad> {
+    pub(crate) fn attempt(&self) -> Result<Attempt, Bad> {
         let client = self.client.ok_or(Bad("an attempt has no client"))?;
         Ok(Attempt {
             client: ClientId(client),

@@ -123,7 +123,9 @@ fn read(mut from: Reader<'_>) -> Result<KeeperRecord, Bad> {
         }
     }
     // Unlike a message, a record that is not understood may not be passed over.
-    found.ok_or(Bad("an unknown kind of record"))
+    found.ok_or(Bad(
+        "an unknown kind of record; if a newer version wrote it, start that one",
+    ))
 }
 
 fn read_rank(mut from: Reader<'_>) -> Result<KeeperRecord, Bad> {

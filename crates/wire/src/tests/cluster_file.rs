@@ -66,6 +66,8 @@ fn detailed() -> Cluster {
         &mut limits.sessions_per_client,
         &mut limits.locks_per_client,
         &mut limits.connections,
+        &mut limits.connections_per_client,
+        &mut limits.memory_mib,
         &mut limits.locks,
         &mut limits.name_bytes,
         &mut limits.group_bytes,

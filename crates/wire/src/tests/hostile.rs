@@ -8,10 +8,11 @@ use conclave_protocol::lock::{Message, Resume};
 
 use super::random::Random;
 use super::samples;
-use crate::codec::{Decoder, Encoder, FRAME_MAX, SKIP_MAX, WireError};
+use crate::codec::{Decoder, Encoder, FRAME_MAX, First, SKIP_MAX, WireError, first_frame};
 use crate::dictionary::SESSIONS_MAX;
 use crate::greeting::{GREETING_MAX, decode_greeting, decode_reply, encode_greeting};
 use crate::handle::{self, HandleError, Key};
+use crate::levels::{LEVEL_FRAME_MAX, decode_level};
 use crate::pb;
 use crate::record;
 
@@ -257,6 +258,32 @@ fn unknown_kinds_are_skipped_but_not_for_ever() {
     assert_eq!(decoder.skipped(), 3);
     let many = unknown.repeat(SKIP_MAX / unknown.len() + 1);
     assert!(damaged(&many).contains("unknown kinds in a row"));
+}
+
+#[test]
+fn unknown_kinds_can_be_dropped_one_by_one_for_ever() {
+    let unknown = body(|out| pb::message(out, 1000, |out| out.extend_from_slice(b"new")));
+    let mut known = Vec::new();
+    Encoder::new().encode(&Message::Draining, &mut known);
+    let mut decoder = Decoder::new();
+    let many = 2 * SKIP_MAX / unknown.len();
+    let bytes = [unknown.repeat(many), known.clone(), unknown.clone()].concat();
+    let (mut at, mut dropped) = (0, 0);
+    let mut first = |bytes: &[u8]| first_frame(bytes, |bytes| decoder.decode(bytes));
+    while let Ok(First::Unknown(length)) = first(&bytes[at..]) {
+        at += length;
+        dropped += 1;
+    }
+    assert_eq!(dropped, many);
+    let message = First::Message(Message::Draining, known.len());
+    assert_eq!(first(&bytes[at..]), Ok(message));
+    for length in 0..unknown.len() {
+        assert_eq!(first(&unknown[..length]), Ok(First::Partial), "{length}");
+    }
+    let level = [4 << 20, LEVEL_FRAME_MAX as u32 + 1];
+    for announced in level.map(u32::to_le_bytes) {
+        first_frame(&announced, decode_level).unwrap_err();
+    }
 }
 
 /// A message with unknown fields before, inside and after.

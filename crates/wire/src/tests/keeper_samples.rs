@@ -83,12 +83,23 @@ pub(super) fn asks() -> Vec<(&'static str, Ask)> {
     let first = Ask::Survey {
         ticket: 1,
         after: None,
+        new: false,
     };
     let next = Ask::Survey {
         ticket: 2,
         after: Some(object()),
+        new: false,
     };
-    asks.extend([("ask-survey", first), ("ask-survey-after", next)]);
+    let new = Ask::Survey {
+        ticket: 3,
+        after: None,
+        new: true,
+    };
+    asks.extend([
+        ("ask-survey", first),
+        ("ask-survey-after", next),
+        ("ask-survey-new", new),
+    ]);
     asks
 }
 
@@ -203,8 +214,19 @@ pub(super) fn answers() -> Vec<(&'static str, Answer)> {
         objects: vec![(object(), stamp(3)), (Name::new("jobs"), stamp(9))],
         token: Token(77),
         last: true,
+        lost: false,
+        new: false,
+    };
+    let lost = Answer::Surveyed {
+        ticket: 2,
+        objects: Vec::new(),
+        token: Token(0),
+        last: true,
+        lost: true,
+        new: true,
     };
     answers.push(("answer-surveyed", surveyed));
+    answers.push(("answer-surveyed-lost", lost));
     answers
 }
 

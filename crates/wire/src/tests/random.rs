@@ -10,7 +10,7 @@ use conclave_protocol::id::{
 use conclave_protocol::lock::{
     Ask, Bond, Carried, Claim, ConfigId, Entered, Finished, GrantRef, Group, Handle, Holder,
     Message, Mode, NotNow, Priority, Record, Recovered, Report, Resume, SessionInfo, Sight,
-    Snapshot, StoredGrant, Travel, Watch,
+    Snapshot, StoredConfig, StoredGrant, StoredRevocation, Travel, Watch,
 };
 use conclave_quorum::Prng;
 
@@ -18,7 +18,7 @@ use super::samples::refusals;
 use crate::cluster::NODES_MAX;
 
 /// How many kinds of messages [`Random::message`] knows.
-const KINDS: usize = 34;
+const KINDS: usize = 37;
 
 /// Draws values.
 pub(super) struct Random(Prng);
@@ -168,7 +168,12 @@ impl Random {
             inside: self.option(Self::token),
             raising: self.option(Self::token),
             fresh: self.flag(),
+            members: self.nodes(),
         }
+    }
+
+    fn nodes(&mut self) -> Vec<NodeId> {
+        (0..self.0.below(4)).map(|_| self.node()).collect()
     }
 
     fn carried(&mut self) -> Carried {
@@ -205,6 +210,7 @@ impl Random {
             floor: self.token(),
             limit: self.token(),
             incarnation: self.life(),
+            clock: Wall(self.number()),
         }
     }
 
@@ -234,7 +240,7 @@ impl Random {
             3 => Message::Request {
                 ask: self.ask(),
                 hint: token,
-                inside: self.flag(),
+                inside: self.flag().then(|| self.nodes()),
             },
             4 => Message::Yield(grant),
             5 => Message::Done {
@@ -335,6 +341,16 @@ impl Random {
             30 => Message::Unwatch { watch },
             32 => Message::Revoked(self.session()),
             31 => Message::Watched(self.grant()),
+            35 => Message::ConfirmGrant(self.ask()),
+            36 => Message::GrantConfirmed {
+                session: self.session(),
+                request: self.request(),
+                granted: self.flag().then(|| self.flag()),
+            },
+            34 => Message::TokenClock {
+                clock: self.wall(),
+                asks: self.flag(),
+            },
             _ => Message::Seen {
                 watch,
                 sight: Box::new(match self.0.below(4) {
@@ -385,11 +401,22 @@ impl Random {
         }
     }
 
+    fn stored_config(&mut self) -> StoredConfig {
+        StoredConfig {
+            id: self.config(),
+            text: format!("{:?}", self.number()).into(),
+            before: self.node().0,
+        }
+    }
+
     /// A record.
     pub(super) fn record(&mut self) -> Record {
-        match self.0.below(8) {
+        match self.0.below(12) {
             0 => Record::Incarnation(self.life()),
-            1 => Record::Ceiling(self.token()),
+            1 => Record::Ceiling {
+                ceiling: self.token(),
+                clock: Wall(self.number()),
+            },
             2 => Record::LongestTtl(self.span()),
             3 => Record::DefaultFloor(self.token()),
             4 => Record::Clean(Box::new(Snapshot {
@@ -399,6 +426,14 @@ impl Random {
             })),
             5 => Record::Unclean,
             6 => Record::Grant(Box::new(self.stored())),
+            7 => Record::Revoked(Box::new(StoredRevocation {
+                session: self.session(),
+                by: self.info().owner,
+                known: self.flag(),
+            })),
+            8 => Record::RevocationEnded(self.session()),
+            9 => Record::Config(Box::new(self.stored_config())),
+            10 => Record::Adopting(Box::new(self.stored_config())),
             _ => Record::GrantEnded(self.session(), self.request()),
         }
     }

@@ -10,6 +10,7 @@ use crate::codec::{Decoder, Encoder};
 use crate::generated::peer;
 use crate::greeting::{encode_greeting, encode_reply};
 use crate::handle::{self, HandleError, Key};
+use crate::lease_handle;
 use crate::record;
 
 /// Messages drawn one by one, so that a failing sequence shrinks to the fewest.
@@ -135,6 +136,38 @@ proptest! {
 }
 
 #[test]
+fn a_handle_of_a_lease_is_its_holders_and_tells_nothing() {
+    use base64::Engine;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE;
+    let key = Key::new(b"key");
+    let (config, handle) = samples::lease_handle();
+    let text = lease_handle::seal(&key, "me", &config, &handle);
+    let open = |key: &Key, principal: &str, text: &str| lease_handle::open(key, principal, text);
+    assert_eq!(open(&key, "me", &text), Ok((config, handle.clone())));
+    assert_eq!(open(&key, "you", &text), Err(HandleError::Foreign));
+    let other = Key::new(b"other");
+    assert_eq!(open(&other, "me", &text), Err(HandleError::Forged));
+    let bytes = BASE.decode(&text).unwrap();
+    let hides = |part: &[u8]| bytes.windows(part.len()).all(|window| window != part);
+    assert!(hides(handle.name.bytes()) && hides(b"me"));
+    assert!(handle.secrets.iter().all(|(_, secret)| hides(&secret.0)));
+    for bit in 0..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        let opened = open(&key, "me", &BASE.encode(changed));
+        assert_eq!(opened, Err(HandleError::Forged), "bit {bit}");
+    }
+    for cut in 0..text.len() {
+        let opened = open(&key, "me", &text[..cut]);
+        assert_eq!(opened, Err(HandleError::Forged), "cut at {cut}");
+    }
+    // Neither kind of handle is taken for the other.
+    assert_eq!(handle::open(&key, "me", &text), Err(HandleError::Forged));
+    let lock = handle::seal(&key, "me", &samples::handle());
+    assert_eq!(open(&key, "me", &lock), Err(HandleError::Forged));
+}
+
+#[test]
 fn greetings_and_samples_are_protobuf() {
     let mut out = Vec::new();
     for (_, greeting) in samples::greetings() {
@@ -176,24 +209,9 @@ fn named_sessions_are_told_apart() {
 }
 
 #[test]
-fn a_node_shows_itself_with_the_key_and_with_nothing_else() {
-    use conclave_protocol::id::NodeId;
-    let (key, other) = (Key::new(b"one secret"), Key::new(b"another"));
-    let shown = key.credential_of(NodeId(3));
-    assert_eq!(key.node_of(shown.as_bytes()), Some(NodeId(3)));
-    assert_eq!(other.node_of(shown.as_bytes()), None);
-    let lie = shown.replacen(":3:", ":2:", 1);
-    assert_eq!(key.node_of(lie.as_bytes()), None);
-    for junk in [
-        "",
-        "conclave-node:",
-        "conclave-node:3:",
-        "conclave-node:3:AA",
-        "x",
-    ] {
-        assert_eq!(key.node_of(junk.as_bytes()), None, "{junk}");
-    }
-    let credential = crate::greeting::Credential::new(shown.as_bytes()).unwrap();
+fn a_credential_is_bounded_and_never_shown() {
+    let credential = crate::greeting::Credential::new(b"cct_secret").unwrap();
     assert_eq!(format!("{credential:?}"), "Credential(..)");
     assert!(crate::greeting::Credential::new(&[7; 1025]).is_none());
+    assert!(crate::greeting::Credential::new(b"").is_none());
 }

@@ -7,14 +7,17 @@ use conclave_protocol::Wall;
 use conclave_protocol::id::{
     ClientId, ConnNo, GrantNo, Incarnation, Name, NodeId, RequestNo, SessionId, Token, WatchNo,
 };
+use conclave_protocol::lease::{Attempt, LeaseHandle, Secret};
 use conclave_protocol::lock::{
     Ask, Bond, Carried, Claim, ConfigId, Entered, Finished, GrantRef, Group, Handle, Holder,
     Message, Mode, NotNow, Priority, Record, Recovered, Refusal, Report, Resume, SessionInfo,
-    Sight, Snapshot, StoredGrant, Travel, Watch,
+    Sight, Snapshot, StoredConfig, StoredGrant, StoredRevocation, Travel, Watch,
 };
+use conclave_protocol::membership::{Stage, Standing};
 
 use crate::cluster::Facts;
 use crate::greeting::{Credential, Greeting, Rejection, Reply, Role, Service};
+use crate::version::{SPOKEN, VersionMismatch, VersionRange};
 
 const CLIENT: ClientId = ClientId(0x000c_11e4_0000_0000_0000_0000_0000_0007);
 const SESSION: SessionId = SessionId(0x5e55_1040_0000_0000_0000_0000_0000_0001);
@@ -154,6 +157,7 @@ fn claim() -> Claim {
         inside: Some(Token(0)),
         raising: Some(Token(4)),
         fresh: true,
+        members: Vec::new(),
     }
 }
 
@@ -186,12 +190,12 @@ pub(super) fn messages() -> Vec<(&'static str, Message)> {
     let plain = Message::Request {
         ask: ask(Mode::Exclusive, Bond::Attached),
         hint: token,
-        inside: false,
+        inside: None,
     };
     let grouped = Message::Request {
         ask: other_ask(),
         hint: Token(0),
-        inside: true,
+        inside: Some(Vec::new()),
     };
     let hello = Message::Hello {
         client: CLIENT,
@@ -312,6 +316,53 @@ fn of_nodes() -> Vec<(&'static str, Message)> {
     ]
 }
 
+/// Messages, and fields of messages, that came after the first conversation was written.
+pub(super) fn later_messages() -> Vec<(&'static str, Message)> {
+    let clock = CLOCK;
+    let mut answer = recovered();
+    answer.clock = clock;
+    let mut moves = claim();
+    moves.members = vec![NodeId(0), NodeId(9_999)];
+    let moves = Resume {
+        live: vec![moves],
+        last: true,
+        ..Resume::default()
+    };
+    vec![
+        (
+            "request-members",
+            Message::Request {
+                ask: other_ask(),
+                hint: Token(0),
+                inside: Some(vec![NodeId(0), NodeId(9_999)]),
+            },
+        ),
+        ("resume-members", Message::Resume(Box::new(moves))),
+        ("confirm-grant", Message::ConfirmGrant(other_ask())),
+        ("grant-confirmed", confirmed(Some(true))),
+        ("grant-confirmed-not", confirmed(Some(false))),
+        ("grant-confirmed-unsure", confirmed(None)),
+        ("token-clock", Message::TokenClock { clock, asks: true }),
+        ("recovered-clock", Message::Recovered(answer)),
+        (
+            "denied-token-ahead-clock",
+            Message::Denied {
+                session: SESSION,
+                request: Some(RequestNo(300)),
+                why: Refusal::TokenAhead { clock },
+            },
+        ),
+    ]
+}
+
+fn confirmed(granted: Option<bool>) -> Message {
+    Message::GrantConfirmed {
+        session: SESSION,
+        request: RequestNo(300),
+        granted,
+    }
+}
+
 fn done(token: Option<Token>) -> Message {
     Message::Done {
         session: SESSION,
@@ -369,6 +420,7 @@ fn recovered() -> Recovered {
         floor: Token(1),
         limit: Token(2),
         incarnation: Incarnation(3),
+        clock: Wall(0),
     }
 }
 
@@ -390,7 +442,7 @@ pub(super) fn refusals() -> [(&'static str, Refusal); 19] {
             "denied-priority-ahead",
             Refusal::PriorityAhead { clock: CLOCK },
         ),
-        ("denied-token-ahead", Refusal::TokenAhead),
+        ("denied-token-ahead", Refusal::TokenAhead { clock: Wall(0) }),
         ("denied-token-above-limit", Refusal::TokenAboveLimit),
         ("denied-ttl-too-long", Refusal::TtlTooLong { max }),
         ("denied-ttl-too-short", Refusal::TtlTooShort { min }),
@@ -413,7 +465,7 @@ fn facts() -> Facts {
 /// Greetings of a client and of a node.
 pub(super) fn greetings() -> Vec<(&'static str, Greeting)> {
     let client = Greeting {
-        version: 1,
+        versions: VersionRange::only(1),
         role: Role::Client,
         target: NodeId(0),
         process: 0x0102_0304,
@@ -422,8 +474,17 @@ pub(super) fn greetings() -> Vec<(&'static str, Greeting)> {
         credential: None,
         service: Service::Locks,
     };
+    let range = Greeting {
+        versions: VersionRange::new(1, 9),
+        ..client.clone()
+    };
     let keeper = Greeting {
         service: Service::Keeper,
+        ..client.clone()
+    };
+    let change = Greeting {
+        role: Role::Node(NodeId(2)),
+        service: Service::Change,
         ..client.clone()
     };
     let credential = Greeting {
@@ -438,9 +499,11 @@ pub(super) fn greetings() -> Vec<(&'static str, Greeting)> {
     };
     vec![
         ("greeting-client", client),
+        ("greeting-versions", range),
         ("greeting-credential", credential),
         ("greeting-node", node),
         ("greeting-keeper", keeper),
+        ("greeting-change", change),
     ]
 }
 
@@ -451,12 +514,46 @@ pub(super) fn replies() -> Vec<(&'static str, Reply)> {
         node: NodeId(3),
         process: 0x0102_0304,
         refusal,
+        standing: None,
+    };
+    let standing = Reply {
+        standing: Some(Standing {
+            config: config(),
+            stage: Stage::Waited,
+            floor: Token(CLOCK.0),
+            mark: Token(8),
+            objects: 2,
+            before: 3,
+            life: Incarnation(CLOCK.0),
+        }),
+        ..reply(None)
     };
     let node = NodeId(0);
     let facts = facts();
     vec![
         ("reply-accepted", reply(None)),
-        ("reply-version", reply(Some(Rejection::Version { node: 2 }))),
+        ("reply-standing", standing),
+        (
+            "reply-version",
+            reply(Some(Rejection::Version(VersionMismatch {
+                opener: SPOKEN,
+                node: VersionRange::only(2),
+            }))),
+        ),
+        (
+            "reply-versions",
+            reply(Some(Rejection::Version(VersionMismatch {
+                opener: SPOKEN,
+                node: VersionRange::new(2, 9),
+            }))),
+        ),
+        (
+            "reply-later-reason",
+            reply(Some(Rejection::Other {
+                code: 99,
+                why: "a reason of later builds".to_owned(),
+            })),
+        ),
         (
             "reply-other-node",
             reply(Some(Rejection::OtherNode { node })),
@@ -493,6 +590,23 @@ fn stored(entered: bool) -> StoredGrant {
     }
 }
 
+/// A revocation.
+fn revocation() -> StoredRevocation {
+    StoredRevocation {
+        session: SESSION,
+        by: "ops".into(),
+        known: true,
+    }
+}
+
+fn stored_config() -> StoredConfig {
+    StoredConfig {
+        id: config(),
+        text: "name = \"one\"\n".into(),
+        before: 3,
+    }
+}
+
 /// Records of every kind.
 pub(super) fn records() -> Vec<(&'static str, Record)> {
     let snapshot = Snapshot {
@@ -505,7 +619,20 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
             "record-incarnation",
             Record::Incarnation(Incarnation(CLOCK.0)),
         ),
-        ("record-ceiling", Record::Ceiling(Token(0))),
+        (
+            "record-ceiling",
+            Record::Ceiling {
+                ceiling: Token(0),
+                clock: Wall(0),
+            },
+        ),
+        (
+            "record-ceiling-clock",
+            Record::Ceiling {
+                ceiling: Token(CLOCK.0 + 1),
+                clock: CLOCK,
+            },
+        ),
         (
             "record-longest-ttl",
             Record::LongestTtl(Duration::from_mins(1)),
@@ -513,11 +640,18 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
         ("record-default-floor", Record::DefaultFloor(Token(CLOCK.0))),
         ("record-clean", Record::Clean(Box::new(snapshot))),
         ("record-clean-empty", Record::Clean(Box::default())),
+        ("record-revoked", Record::Revoked(Box::new(revocation()))),
+        ("record-revocation-ended", Record::RevocationEnded(SESSION)),
         ("record-unclean", Record::Unclean),
         ("record-grant", Record::Grant(Box::new(stored(true)))),
         (
             "record-grant-ended",
             Record::GrantEnded(SESSION, RequestNo(300)),
+        ),
+        ("record-config", Record::Config(Box::new(stored_config()))),
+        (
+            "record-adopting",
+            Record::Adopting(Box::new(stored_config())),
         ),
     ]
 }
@@ -538,4 +672,21 @@ pub(super) fn handle() -> Handle {
         ttl: Duration::from_secs(10),
         grants: vec![member(0), member(2), member(4)],
     }
+}
+
+/// A handle of a lease, and the configuration that it is of.
+pub(super) fn lease_handle() -> (ConfigId, LeaseHandle) {
+    let secret = |node: u32| (NodeId(node), Secret([node as u8 + 1; 32]));
+    let handle = LeaseHandle {
+        name: Name::new("reports/daily"),
+        attempt: Attempt {
+            client: ClientId(77),
+            number: 1 << 40,
+        },
+        token: Token(CLOCK.0 + 1),
+        span: Duration::from_secs(5),
+        attempts: 2,
+        secrets: vec![secret(0), secret(2), secret(3)],
+    };
+    (config(), handle)
 }

@@ -5,13 +5,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use conclave_client::{Client, clock};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::TTL;
 use super::verdict::{Stay, Verdict};
 use crate::cli::Failure;
-use crate::service::{Target, http};
+use crate::service::Target;
+use crate::service::thin::Thin;
 
 /// Clients that are inside alone, those over HTTP included.
 pub(super) const ALONE: usize = 8;
@@ -31,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often somebody tries to release before leaving that to the TTL.
 const RELEASES: usize = 20;
+/// How long somebody over HTTP waits when no node serves.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// What all clients share.
 pub(super) struct Fight {
@@ -131,7 +134,7 @@ impl Fight {
 
     /// A client that knows nothing but HTTP, and asks whichever node answers.
     async fn thin(&self, number: usize) {
-        let mut node = number;
+        let mut nodes = Thin::new(self.target.clone(), number);
         for round in 0.. {
             if self.over.get() {
                 break;
@@ -141,10 +144,14 @@ impl Fight {
                 "ttl_ms": millis(TTL),
                 "wait_ms": millis(TTL * 5),
                 "owner": format!("thin client {number}"),
+                // Whoever asks again with it, at any node, is not in its own way.
+                "id": format!("{number}/{round}"),
             });
             let asked = clock::now().mono.nanos();
             let path = format!("/v1/locks/{name}/acquire");
-            let Some(taken) = self.post(&mut node, &path, &wish).await else {
+            let taken = nodes.post(&path, &wish, TTL * 5).await;
+            let Some((200, taken)) = taken else {
+                tokio::time::sleep(AGAIN).await;
                 continue;
             };
             let entered = clock::now().mono.nanos();
@@ -164,28 +171,15 @@ impl Fight {
             }
             let handle = json!({ "handle": taken["handle"] });
             // Through the next node, to show that any will do.
-            node += 1;
+            nodes.turn();
             for _ in 0..RELEASES {
-                let done = self.post(&mut node, "/v1/locks/release", &handle).await;
-                if done.is_some() {
+                let done = nodes.post("/v1/locks/release", &handle, Duration::ZERO);
+                if let Some((200, _)) = done.await {
                     break;
                 }
+                tokio::time::sleep(AGAIN).await;
             }
         }
-    }
-
-    /// The answer of a node; the next one is asked next time if this one has none.
-    async fn post(&self, node: &mut usize, path: &str, body: &Value) -> Option<Value> {
-        let urls = &self.target.urls;
-        let url = format!("{}{path}", urls[*node % urls.len()]);
-        let answer = http::post(&url, &self.target.security, body, PATIENCE).await;
-        let told = answer.ok().filter(|answer| answer.status == 200);
-        let told = told.and_then(|answer| answer.json().ok());
-        if told.is_none() {
-            *node += 1;
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        told
     }
 
     fn stayed(&self, name: &'static str, stay: Stay, kept: bool) {

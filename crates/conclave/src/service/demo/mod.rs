@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use conclave_sim::script::{Action, Script, Step};
 use conclave_wire::Span;
 use conclave_wire::cluster::Times;
 use rustix::process::Signal;
@@ -40,37 +41,13 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 14)]
     #[arg(value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
-    /// Print JSON at the end
+    /// Do all of it so many times, and say in how many runs everything held
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeat: u32,
+    /// Print JSON at the end of each run
     #[arg(long)]
     json: bool,
-}
-
-/// What is done to the cluster, and when, in hundredths of the whole time. Between a start and
-/// the next fault there is time for the node to serve again.
-const FAULTS: [(u32, Fault); 8] = [
-    (10, Fault::Kill(&[2])),
-    (20, Fault::Start(&[2])),
-    (40, Fault::Kill(&[1, 4])),
-    (50, Fault::Start(&[1, 4])),
-    (70, Fault::Pause(3)),
-    (78, Fault::Resume(3)),
-    (86, Fault::Stop(5)),
-    (93, Fault::Start(&[5])),
-];
-
-/// Something that happens to nodes.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    /// kill -9.
-    Kill(&'static [u32]),
-    /// A new process on the old data.
-    Start(&'static [u32]),
-    /// SIGSTOP.
-    Pause(u32),
-    /// SIGCONT.
-    Resume(u32),
-    /// SIGTERM.
-    Stop(u32),
 }
 
 /// Tells what happens while it happens.
@@ -95,6 +72,32 @@ impl Story {
 impl Demo {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         logs::start("error", LogFormat::Text)?;
+        let mut held = 0;
+        for run in 1..=self.repeat {
+            if self.repeat > 1 && !self.json {
+                output::line(format!("RUN {run} of {}", self.repeat))?;
+            }
+            match self.once() {
+                Ok(()) => held += 1,
+                // The others are worth seeing too.
+                Err(Failure::Violation) if run < self.repeat => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        if self.repeat > 1 && !self.json {
+            let (held, all) = (
+                thousands(u64::from(held)),
+                thousands(u64::from(self.repeat)),
+            );
+            output::line(format!("everything held in {held} of {all} runs"))?;
+        }
+        if held < self.repeat {
+            return Err(Failure::Violation);
+        }
+        Ok(())
+    }
+
+    fn once(&self) -> Result<(), Failure> {
         let wish = Wish {
             shape: Shape {
                 nodes: Some(NODES),
@@ -107,6 +110,7 @@ impl Demo {
             log: Some("error".to_owned()),
             history: false,
             access: None,
+            private: false,
             audit: false,
         };
         let story = Story {
@@ -188,14 +192,11 @@ impl Demo {
     ) -> Result<(), Failure> {
         let begun = tokio::time::Instant::now();
         let whole = Duration::from_secs(self.seconds);
-        for (when, fault) in FAULTS {
-            tokio::time::sleep_until(begun + whole * when / 100).await;
+        for step in Script::demo().steps() {
+            tokio::time::sleep_until(begun + whole * step.at / 100).await;
             let taken = thousands(fight.taken());
-            inflict(fault, layout, members, fight).await?;
-            story.tell(format!(
-                "{:<24} {taken} locks taken so far",
-                fault.to_string()
-            ))?;
+            inflict(step, layout, members, fight).await?;
+            story.tell(format!("{:<24} {taken} locks taken so far", in_words(step)))?;
         }
         tokio::time::sleep_until(begun + whole).await;
         Ok(())
@@ -239,47 +240,44 @@ impl Demo {
     }
 }
 
-impl std::fmt::Display for Fault {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let list = |nodes: &[u32]| {
-            let all: Vec<String> = nodes.iter().map(u32::to_string).collect();
-            all.join(" and ")
-        };
-        match self {
-            Self::Kill(nodes) => write!(out, "kill -9 node {}", list(nodes)),
-            Self::Start(nodes) => write!(out, "start node {} again", list(nodes)),
-            Self::Pause(node) => write!(out, "freeze node {node}"),
-            Self::Resume(node) => write!(out, "let node {node} go on"),
-            Self::Stop(node) => write!(out, "stop node {node} gracefully"),
-        }
+fn in_words(step: &Step) -> String {
+    let nodes: Vec<String> = step.nodes.iter().map(u32::to_string).collect();
+    let nodes = nodes.join(" and ");
+    match step.action {
+        Action::Kill => format!("kill -9 node {nodes}"),
+        Action::Start => format!("start node {nodes} again"),
+        Action::Freeze => format!("freeze node {nodes}"),
+        Action::Resume => format!("let node {nodes} go on"),
+        Action::Stop => format!("stop node {nodes} gracefully"),
     }
 }
 
 async fn inflict(
-    fault: Fault,
+    step: &Step,
     layout: &Layout,
     members: &mut Members,
     fight: &Fight,
 ) -> Result<(), Failure> {
-    match fault {
-        Fault::Kill(nodes) => {
-            fight.killed(nodes.len());
-            for node in nodes {
-                members.signal_one(*node, Signal::KILL);
-            }
-            for _ in nodes {
-                members.ended().await;
-            }
-        }
-        Fault::Start(nodes) => {
-            for node in nodes {
+    let signal = match step.action {
+        Action::Kill => Signal::KILL,
+        Action::Freeze => Signal::STOP,
+        Action::Resume => Signal::CONT,
+        Action::Stop => Signal::TERM,
+        Action::Start => {
+            for node in &step.nodes {
                 members.start_again(layout, *node)?;
             }
+            return Ok(());
         }
-        Fault::Pause(node) => members.signal_one(node, Signal::STOP),
-        Fault::Resume(node) => members.signal_one(node, Signal::CONT),
-        Fault::Stop(node) => {
-            members.signal_one(node, Signal::TERM);
+    };
+    if step.action == Action::Kill {
+        fight.killed(step.nodes.len());
+    }
+    for node in &step.nodes {
+        members.signal_one(*node, signal);
+    }
+    if matches!(step.action, Action::Kill | Action::Stop) {
+        for _ in &step.nodes {
             members.ended().await;
         }
     }

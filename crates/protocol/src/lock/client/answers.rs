@@ -190,7 +190,7 @@ impl LockClient {
         let Some(member) = request.member_mut(node) else {
             return;
         };
-        member.grant = None;
+        let counted = member.grant.take().is_some_and(|grant| grant.counted);
         // What it grants from now on is new, also if it counts from a smaller number.
         member.seen = GrantNo(0);
         match &mut request.phase {
@@ -204,6 +204,9 @@ impl LockClient {
             Phase::Inside(inside) => {
                 if raising {
                     inside.raise = None;
+                }
+                if counted && !inside.lost.contains(&node) {
+                    inside.lost.push(node);
                 }
                 self.drop_member(place, node, out);
                 self.check_hold(place, out);
@@ -241,9 +244,6 @@ impl LockClient {
         let Some(place) = self.by_ref.get(&(session, number)).copied() else {
             return;
         };
-        let Some(request) = self.requests.get_mut(place) else {
-            return;
-        };
         if why == Refusal::Finished {
             self.fail_one(place, Ended::NotHeld, out);
             return;
@@ -253,6 +253,14 @@ impl LockClient {
             self.end_revoked(place, out);
             return;
         }
+        if let Refusal::TokenAhead { clock } = why
+            && self.raise_refused(place, node, clock)
+        {
+            return;
+        }
+        let Some(request) = self.requests.get_mut(place) else {
+            return;
+        };
         if request.token().is_some() {
             self.member_died(place, node, out);
             return;

@@ -90,6 +90,7 @@ impl LockClient {
             connected: self.link(node).is_some_and(super::link::Link::is_open),
             avoided: self.avoided(node),
             slow: self.distances.slow.contains(&node),
+            refuses_tokens: self.behind.get(&node).copied(),
         };
         all.map(one).collect()
     }

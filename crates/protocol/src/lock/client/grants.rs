@@ -75,6 +75,7 @@ impl LockClient {
         let phase = self.requests.get(place).map(|request| &request.phase);
         match phase {
             Some(Phase::Trying) => self.try_enter(place, out),
+            Some(Phase::Raising { .. }) => self.raise_elsewhere(place, out),
             Some(Phase::Inside(_)) => self.gather(place, out),
             Some(Phase::Keeping(_)) => self.gather_kept(place, out),
             _ => {}
@@ -91,9 +92,11 @@ impl LockClient {
             .filter(|member| member.grant.is_some());
         let count = held.count();
         if count < request.quorum_min || count < request.target.len() && request.asks_target() {
+            self.arm_hedge_half_way(place);
             return;
         }
         let Some(quorum) = self.entry_quorum(place) else {
+            self.arm_hedge_half_way(place);
             return;
         };
         let Some(request) = self.requests.get(place) else {
@@ -114,11 +117,17 @@ impl LockClient {
         if token <= limit {
             self.enter(place, token, &quorum, out);
         } else {
+            // All of them must answer: better none that may not.
+            let quorum = self.sound_quorum(place).unwrap_or(quorum);
+            let floors = quorum.iter().filter_map(|node| self.floor_at(place, *node));
+            let token = Token(floors.max().unwrap_or_default().0.saturating_add(1));
+            let request = self.requests.get_mut(place).expect("invariant: just seen");
             request.phase = Phase::Raising {
                 token,
                 quorum: quorum.to_vec(),
             };
             self.send_raises(place, token, &quorum, out);
+            self.arm_hedge_half_way(place);
             if self.config.rules.has(Plant::EnterBeforeRaised) {
                 self.enter(place, token, &quorum, out);
             }
@@ -152,6 +161,51 @@ impl LockClient {
         let wants = request.members.iter().filter(granted).count() > set.len();
         self.requests.get_mut(place)?.wants_fresh = wants;
         None
+    }
+
+    fn floor_at(&self, place: u32, node: NodeId) -> Option<Token> {
+        let member = self.requests.get(place)?.member(node)?;
+        Some(member.grant.as_ref()?.floor)
+    }
+
+    /// The least quorum of fresh grants of nodes out of trouble, if the requester has one.
+    fn sound_quorum(&self, place: u32) -> Option<Arc<[NodeId]>> {
+        let request = self.requests.get(place)?;
+        let now = self.now.mono;
+        let sound = |member: &&Member| {
+            let until = self.fresh_until(request, member);
+            until.is_some_and(|until| until > now) && !self.avoided(member.node)
+        };
+        let nodes = self.config.quorums.nodes();
+        let sound = request.members.iter().filter(sound);
+        let set = NodeSet::of(nodes, sound.map(|member| member.node.index()));
+        let family = self.config.quorums.family(&request.ask.mode);
+        family.contains_quorum(&set).then(|| {
+            let even = vec![1.0; nodes];
+            let least = family::shrink(&set, &even, &|set| family.contains_quorum(set));
+            Self::shared(least.iter())
+        })
+    }
+
+    /// A token is being registered at a node that does not answer: registers it elsewhere, if
+    /// there are other grants by now.
+    pub(super) fn raise_elsewhere(&mut self, place: u32, out: &mut ClientEffects) {
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
+        let Phase::Raising { token, quorum } = &request.phase else {
+            return;
+        };
+        let missing = |node: &NodeId| {
+            let grant = request.member(*node).and_then(|it| it.grant.as_ref());
+            grant.is_none_or(|grant| grant.raised < *token)
+        };
+        let stuck = quorum
+            .iter()
+            .any(|node| missing(node) && self.avoided(*node));
+        if stuck && self.sound_quorum(place).is_some() {
+            self.abort_raise(place, out);
+        }
     }
 
     pub(super) fn send_raises(
@@ -199,6 +253,10 @@ impl LockClient {
         }
         held.raised = held.raised.max(token);
         held.limit = held.limit.max(token);
+        self.raise_taken(node);
+        let Some(request) = self.requests.get(place) else {
+            return;
+        };
         match &request.phase {
             Phase::Raising { token, quorum } => {
                 let (token, quorum) = (*token, quorum.clone());

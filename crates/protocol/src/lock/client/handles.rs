@@ -16,11 +16,13 @@ use std::sync::Arc;
 use conclave_quorum::{NodeSet, pick};
 
 use super::LockClient;
+use super::finish::finish_message;
 use super::request::{Held, Member, Phase};
 use crate::id::{GrantNo, Incarnation, Key, NodeId, Token};
 use crate::lock::api::{Acquire, ClientEffects, ClientEvent, Ended};
 use crate::lock::handle::Handle;
 use crate::lock::message::{GrantRef, Message, Refusal};
+use crate::lock::mode::Bond;
 use crate::time::Instant;
 
 /// A handle being renewed.
@@ -48,6 +50,11 @@ impl Keeping {
         self.mending
     }
 
+    /// The nodes that the handle names.
+    pub(super) fn members(&self) -> impl Iterator<Item = NodeId> {
+        self.handle.grants.iter().map(|(node, ..)| *node)
+    }
+
     /// The token that the renewed handle will carry.
     pub(super) fn token(&self) -> Token {
         self.token
@@ -70,11 +77,11 @@ impl LockClient {
         }
         match &request.phase {
             Phase::Inside(inside) => {
-                let counted = request.members.iter().filter_map(|member| {
-                    let grant = member.grant.as_ref()?;
-                    grant.counted.then_some(grant)
+                let ready = request.members.iter().all(|member| {
+                    let counted = member.grant.as_ref().filter(|grant| grant.counted);
+                    counted.is_none_or(|grant| grant.acked && request.is_told(member))
                 });
-                if inside.raise.is_some() || !counted.clone().all(|grant| grant.acked) {
+                if inside.raise.is_some() || !ready {
                     return;
                 }
                 let (token, since) = (inside.token, inside.since);
@@ -424,7 +431,7 @@ impl LockClient {
                 new.push(member.node);
             }
         }
-        self.announce_hold(place, &new, out);
+        self.announce_hold(place, &new, true, out);
     }
 
     /// A handle is whole again once the nodes that stand in know of it.
@@ -469,39 +476,22 @@ impl LockClient {
         }
     }
 
-    /// Ends a handle: the whole session, or only the request that the handle names.
-    pub(super) fn finish_handle(
-        &mut self,
-        key: Key,
-        handle: &Handle,
-        all: bool,
-        out: &mut ClientEffects,
-    ) {
+    /// Ends a handle that nobody was given: of a session that its caller named, only the request
+    /// that the handle names. Nobody waits for it.
+    pub(super) fn abandon(&mut self, key: Key, handle: &Handle, out: &mut ClientEffects) {
+        self.stop_keeping(handle, out);
         let (session, request) = (handle.ask.session, handle.ask.request);
-        let nodes = self.config.quorums.nodes();
-        if let Some(place) = self.by_ref.get(&(session, request)).copied()
-            && let Some(other) = self.requests.get(place).map(|request| request.key)
-        {
-            self.fail(other, Ended::NotHeld, out);
-        }
-        for (node, ..) in &handle.grants {
-            if node.index() < nodes {
-                let token = Some(handle.token);
-                let end = if all {
-                    Message::Finish {
-                        session,
-                        request,
-                        token,
-                    }
-                } else {
-                    Message::Done {
-                        session,
-                        request,
-                        token,
-                    }
-                };
-                self.say(*node, end, out);
-            }
+        for node in self.finish_nodes(handle, false) {
+            let end = if handle.ask.bond == Bond::Named {
+                Message::Done {
+                    session,
+                    request,
+                    token: Some(handle.token),
+                }
+            } else {
+                finish_message(handle)
+            };
+            self.say(node, end, out);
         }
         out.events.push(ClientEvent::Ended(key, Ended::Released));
     }

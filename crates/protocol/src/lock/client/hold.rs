@@ -19,6 +19,8 @@ pub(super) struct Inside {
     pub(super) raise: Option<Raise>,
     /// When it entered.
     pub(super) since: Instant,
+    /// Members that no longer know it. Whoever is asked to stand in for them hears of them.
+    pub(super) lost: Vec<NodeId>,
 }
 
 /// A token being registered at the quorum that a hold will rest on.
@@ -128,9 +130,11 @@ impl LockClient {
             token,
             raise: None,
             since: now,
+            lost: Vec::new(),
         });
         request.hedge_at = None;
         request.hedges = 0;
+        request.short = false;
         let (key, name, group) = (request.key, request.ask.name.clone(), request.ask.group());
         let extras = request
             .members
@@ -148,7 +152,7 @@ impl LockClient {
         for node in extras {
             self.send_done(node, reference, None, out);
         }
-        self.announce_hold(place, quorum, out);
+        self.announce_hold(place, quorum, false, out);
         let members = self.counted_members(place);
         let until = self.hold_deadline(place).unwrap_or_default();
         out.events.push(ClientEvent::Entered {
@@ -164,14 +168,20 @@ impl LockClient {
         self.entered_one(key, place, out);
     }
 
-    /// Says ENTERED: at once if others wait to read it or the hold lives on without us,
-    /// otherwise with the next heartbeat.
-    pub(super) fn announce_hold(&mut self, place: u32, nodes: &[NodeId], out: &mut ClientEffects) {
+    /// Says ENTERED: at once if the hold moved there, if others wait to read it or if the hold
+    /// lives on without us, otherwise with the next heartbeat.
+    pub(super) fn announce_hold(
+        &mut self,
+        place: u32,
+        nodes: &[NodeId],
+        moved: bool,
+        out: &mut ClientEffects,
+    ) {
         let Some(request) = self.requests.get(place) else {
             return;
         };
         let reference = request.reference();
-        let at_once = request.note.is_some() || request.info.detached || request.watched;
+        let at_once = moved || request.note.is_some() || request.info.detached || request.watched;
         let now = self.now.mono;
         for node in nodes {
             if let Some(request) = self.requests.get_mut(place)
@@ -271,19 +281,20 @@ impl LockClient {
         // From now on a detached hold counts its TTL, which may end sooner than the connection's.
         self.check_hold(place, out);
         self.rearm(place);
+        // It may have moved here: then those that it left need not wait any longer.
+        self.leave_troubled(place, out);
         self.hand_over(place, out);
     }
 
-    /// A hold that rests on a node in trouble from its first moment moves at once.
+    /// A hold that rests on a node in trouble from its first moment moves at once, and one that
+    /// took a larger token leaves the nodes that were not told of it.
     fn leave_troubled(&mut self, place: u32, out: &mut ClientEffects) {
         let Some(request) = self.requests.get(place) else {
             return;
         };
-        if request
-            .members
-            .iter()
-            .any(|member| self.avoided(member.node))
-        {
+        let avoided = |member: &Member| !self.troubled.is_empty() && self.avoided(member.node);
+        let unsound = |member: &Member| avoided(member) || !request.is_told(member);
+        if request.members.iter().any(unsound) {
             self.migrate(place, out);
         }
     }
@@ -365,7 +376,7 @@ impl LockClient {
             }
         }
         if !new.is_empty() {
-            self.announce_hold(place, &new, out);
+            self.announce_hold(place, &new, true, out);
             self.say_moved(place, out);
         }
         self.moved_if_raised(place, out);
@@ -402,8 +413,10 @@ impl LockClient {
             .members
             .iter()
             .any(|member| member.grant.as_ref().is_some_and(|grant| !grant.counted));
-        // The holder of a handle learns of a larger token only with its next handle.
-        if !waiting || inside.raise.is_some() {
+        // The holder of a handle learns of a larger token only with its next handle. A raise that
+        // waits for a node in trouble is replaced once others can answer.
+        let raises = |raise: &Raise| !raise.quorum.iter().any(|node| self.avoided(*node));
+        if !waiting || inside.raise.as_ref().is_some_and(raises) {
             return;
         }
         let well = request
@@ -465,19 +478,16 @@ impl LockClient {
                 grant.counted = true;
             }
         }
-        let dropped = request
-            .members
-            .iter()
-            .filter(|member| !raise.quorum.contains(&member.node));
-        let dropped: Vec<NodeId> = dropped.map(|member| member.node).collect();
         if let Phase::Inside(inside) = &mut request.phase {
             inside.token = raise.token;
             inside.raise = None;
         }
-        for node in dropped {
-            self.drop_member(place, node, out);
+        // The others were not told of the larger token. A whole quorum was, so it is safe with
+        // whichever members the hold lasts: they count until that quorum knows that we are inside.
+        if self.config.rules.has(Plant::LeaveOnRaise) {
+            self.drop_all_but(place, &raise.quorum, out);
         }
-        self.announce_hold(place, &raise.quorum, out);
+        self.announce_hold(place, &raise.quorum, true, out);
         self.say_moved(place, out);
         self.migrate_done(place, out);
         self.gather_again(place, out);
@@ -536,7 +546,8 @@ impl LockClient {
         set
     }
 
-    /// The hold rests on healthy nodes: the others are left.
+    /// The hold rests on healthy nodes. The others are left, but not before the healthy ones know
+    /// that it is inside: until then a new member keeps its grant for the connection's lease only.
     fn settle(&mut self, place: u32, out: &mut ClientEffects) {
         let Some(request) = self.requests.get_mut(place) else {
             return;
@@ -548,11 +559,12 @@ impl LockClient {
         request.hedges = 0;
         request.wants_fresh = false;
         self.moves.finish(request.reference());
+        let known = self.is_known_to_quorum(place);
         let request = self.requests.get(place).expect("invariant: just seen");
-        let left = request
-            .members
-            .iter()
-            .filter(|member| !counts(member) || self.avoided(member.node));
+        let left = request.members.iter().filter(|member| {
+            let unsound = !request.is_told(member) || self.avoided(member.node);
+            !counts(member) || known && unsound
+        });
         let left: Vec<NodeId> = left.map(|member| member.node).collect();
         if left.is_empty() {
             return;
@@ -561,6 +573,38 @@ impl LockClient {
             self.drop_member(place, node, out);
         }
         self.say_moved(place, out);
+        // Those that are left may be all that a handle waited for.
+        if !self.config.rules.has(Plant::HandleWaits) {
+            self.hand_over(place, out);
+        }
+    }
+
+    /// Whether the sound members that know of the hold are enough for it.
+    fn is_known_to_quorum(&self, place: u32) -> bool {
+        let Some(request) = self.requests.get(place) else {
+            return false;
+        };
+        let mut known = self.sound_members(place);
+        let early = self.config.rules.has(Plant::LeaveBeforeNoted);
+        for member in &request.members {
+            let acked = member.grant.as_ref().is_some_and(|grant| grant.acked);
+            if !request.is_told(member) || !acked && !early {
+                known.remove(member.node.index());
+            }
+        }
+        let family = self.config.quorums.family(&request.ask.mode);
+        family.contains_quorum(&known)
+    }
+
+    /// The planted bug: the hold rests on these nodes alone, whether they know of it or not.
+    fn drop_all_but(&mut self, place: u32, nodes: &[NodeId], out: &mut ClientEffects) {
+        let request = self.requests.get(place);
+        let members = request.iter().flat_map(|request| &request.members);
+        let others = members.map(|member| member.node);
+        let others: Vec<NodeId> = others.filter(|node| !nodes.contains(node)).collect();
+        for node in others {
+            self.drop_member(place, node, out);
+        }
     }
 
     /// Leaves one node; its grant counts as used if the hold rested on it.

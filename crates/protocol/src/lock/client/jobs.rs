@@ -300,9 +300,9 @@ impl LockClient {
             request.note = Some(note.clone());
             request.edition = request.edition.saturating_add(1);
             if matches!(request.phase, Phase::Inside(_)) {
-                let nodes = self.counted_members(place);
-                let nodes: Vec<_> = nodes.into_iter().map(|(node, _)| node).collect();
-                self.announce_hold(place, &nodes, out);
+                let told = request.members.iter().filter(|it| request.is_told(it));
+                let nodes: Vec<_> = told.map(|member| member.node).collect();
+                self.announce_hold(place, &nodes, false, out);
             }
         }
     }

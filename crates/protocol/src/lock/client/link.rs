@@ -28,6 +28,18 @@ pub(super) enum LinkState {
     Waiting(Instant),
 }
 
+/// How little a node is trusted to answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Suspicion {
+    #[default]
+    None,
+    /// It let a few round trips pass: whoever waits for it asks others too, new requests go
+    /// elsewhere.
+    Hedged,
+    /// It missed a heartbeat or its connection ended: holds that rest on it move.
+    Left,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) state: LinkState,
@@ -62,7 +74,7 @@ pub(super) struct Link {
     /// What is said once the connection is open.
     outbox: Vec<Message>,
     pub(super) rtt: Duration,
-    pub(super) suspect: bool,
+    suspicion: Suspicion,
     pub(super) draining: bool,
     /// The node refused something: better not ask it before this.
     pub(super) avoid_until: Instant,
@@ -93,7 +105,7 @@ impl Link {
             watches: BTreeSet::new(),
             outbox: Vec::new(),
             rtt: Duration::ZERO,
-            suspect: false,
+            suspicion: Suspicion::None,
             draining: false,
             avoid_until: Instant::ZERO,
             tries: 0,
@@ -142,6 +154,10 @@ impl Link {
         self.armed
     }
 
+    pub(super) fn is_trusted(&self) -> bool {
+        self.suspicion == Suspicion::None
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.state == LinkState::Open
     }
@@ -176,12 +192,6 @@ impl Link {
         self.is_open() && announced.is_some_and(|beat| *beat <= self.answered)
     }
 }
-
-/// After so many ended requests a heartbeat leaves early: its answer lets us forget them. A busy
-/// client would else keep thousands, and all of them out of the processor's caches.
-const DONE_BEAT: usize = 64;
-/// How many messages wait for a connection at most; a handle's owner tries again anyway.
-const OUTBOX_MAX: usize = 1024;
 
 impl LockClient {
     pub(super) fn link(&self, node: NodeId) -> Option<&Link> {
@@ -236,7 +246,7 @@ impl LockClient {
             return false;
         }
         link.heard = now;
-        if std::mem::take(&mut link.suspect) && !self.avoided(node) {
+        if std::mem::take(&mut link.suspicion) != Suspicion::None && !self.avoided(node) {
             self.troubled.remove(&node);
         }
         true
@@ -268,6 +278,7 @@ impl LockClient {
         for message in outbox.into_iter().flatten() {
             out.send(node, message);
         }
+        self.finish_again(node, out);
         self.watch_again(node, out);
         self.note_again(node);
         self.send_beat(node, out);
@@ -305,6 +316,7 @@ impl LockClient {
             }
         }
         let mut live = Vec::new();
+        let claimed = refs.clone();
         for reference in refs {
             let Some(place) = self.by_ref.get(&reference).copied() else {
                 continue;
@@ -339,6 +351,12 @@ impl LockClient {
         resume.live = live;
         resume.last = true;
         out.send(node, Message::Resume(Box::new(resume)));
+        // Nothing else reminds a request that its claim was not answered.
+        for reference in claimed {
+            if let Some(place) = self.by_ref.get(&reference).copied() {
+                self.arm_hedge_if_silent(place);
+            }
+        }
     }
 
     /// What a requester says about itself at a node on a new connection.
@@ -365,6 +383,8 @@ impl LockClient {
         let raising = request.raising().filter(|token| {
             grant.is_some_and(|grant| grant.raised < *token) && request.raises_at(node)
         });
+        let moves = request.rests_on().filter(|_| grant.is_none());
+        let moves = moves.unwrap_or_default();
         let claim = Claim {
             ask: request.ask.clone(),
             hint: request.hint,
@@ -373,6 +393,7 @@ impl LockClient {
             inside,
             raising,
             fresh,
+            members: moves,
         };
         let member = self.requests.get_mut(place)?.member_mut(node)?;
         member.asked = now;
@@ -443,6 +464,10 @@ impl LockClient {
 
     /// Whether there is a reason to be connected.
     fn wanted(&self, node: NodeId) -> bool {
+        let mut finishing = self.finishing.values();
+        if finishing.any(|release| release.waits_for(node)) {
+            return true;
+        }
         self.link(node).is_some_and(|link| {
             !link.requests.is_empty()
                 || !link.done.is_empty()
@@ -453,12 +478,35 @@ impl LockClient {
 
     /// A node does not answer: those who wait for it ask others, those who rest on it move.
     pub(super) fn suspect(&mut self, node: NodeId, out: &mut ClientEffects) {
-        let Some(link) = self.link_mut(node) else {
-            return;
-        };
-        link.suspect = true;
-        self.troubled.insert(node);
+        self.distrust(node, Suspicion::Left);
         self.leave_node(node, out);
+    }
+
+    pub(super) fn distrust(&mut self, node: NodeId, suspicion: Suspicion) {
+        if let Some(link) = self.link_mut(node) {
+            link.suspicion = link.suspicion.max(suspicion);
+            self.troubled.insert(node);
+        }
+    }
+
+    /// Whether a connected node is silent although it was asked for a sign of life. If nothing
+    /// came from it for a while and it was not asked, it is asked now.
+    pub(super) fn is_silent(&mut self, node: NodeId, out: &mut ClientEffects) -> bool {
+        let now = self.now.mono;
+        let delay = self.hedge_delay(std::iter::once(node));
+        let Some(link) = self.link(node).filter(|link| link.is_open()) else {
+            return false;
+        };
+        if link.heard + delay > now {
+            return false;
+        }
+        let heard = link.heard;
+        let asked = link.beats.iter().find(|(_, sent)| *sent >= heard);
+        let Some((_, asked)) = asked.copied() else {
+            self.send_beat(node, out);
+            return false;
+        };
+        asked + delay <= now
     }
 
     pub(super) fn draining(&mut self, node: NodeId, out: &mut ClientEffects) {
@@ -503,8 +551,10 @@ impl LockClient {
 
     /// Whether a node had better not be asked.
     pub(super) fn avoided(&self, node: NodeId) -> bool {
-        self.link(node)
-            .is_some_and(|link| link.suspect || link.draining || link.avoid_until > self.now.mono)
+        self.link(node).is_some_and(|link| {
+            let suspected = link.suspicion != Suspicion::None;
+            suspected || link.draining || link.avoid_until > self.now.mono
+        })
     }
 
     pub(super) fn welcome(
@@ -603,7 +653,9 @@ impl LockClient {
         let request = self.requests.get(place)?;
         let token = request.holder_token()?;
         let grant = request.member(node)?.grant.as_ref()?;
-        grant.counted.then(|| Entered {
+        // A hold that moved may have a token by now that this node was never told to reserve.
+        let told = grant.counted && token <= grant.limit;
+        told.then(|| Entered {
             grant: GrantRef {
                 session: reference.0,
                 request: reference.1,
@@ -715,7 +767,7 @@ impl LockClient {
                     // A node that answers other things is busy, not dead.
                     let heard = link.heard;
                     let silent = oldest.is_some_and(|sent| sent < now && heard <= sent);
-                    let silent = silent && !link.suspect;
+                    let silent = silent && link.suspicion < Suspicion::Left;
                     self.send_beat(node, out);
                     if silent {
                         self.suspect(node, out);
@@ -755,10 +807,11 @@ impl LockClient {
 
     /// Says something to a node now, or as soon as there is a connection.
     pub(super) fn say(&mut self, node: NodeId, message: Message, out: &mut ClientEffects) {
+        let most = self.config.limits.outbox;
         let link = self.want_link(node, out);
         if link.is_open() {
             out.send(node, message);
-        } else if link.outbox.len() < OUTBOX_MAX {
+        } else if link.outbox.len() < most {
             link.outbox.push(message);
         }
     }
@@ -787,7 +840,10 @@ impl LockClient {
         out: &mut ClientEffects,
     ) {
         let (session, request) = reference;
-        let max = self.config.limits.unacknowledged;
+        let (max, early) = {
+            let limits = &self.config.limits;
+            (limits.unacknowledged, limits.early_heartbeat)
+        };
         let Some(link) = self.link_mut(node) else {
             return;
         };
@@ -811,7 +867,7 @@ impl LockClient {
         };
         // One at a time: a burst of releases does not make a burst of heartbeats.
         let quiet = link.is_open() && link.beats.is_empty();
-        let many = quiet && link.done_since >= DONE_BEAT;
+        let many = quiet && link.done_since >= early;
         self.tell(node, done, out);
         if many {
             self.send_beat(node, out);

@@ -16,17 +16,19 @@
 mod answers;
 mod canon;
 mod choice;
+mod finish;
 mod grants;
 mod handles;
 mod hold;
 mod jobs;
 mod link;
 mod moves;
+mod raise;
 mod request;
 mod revoked;
 mod serial;
 mod sight;
-mod upkeep;
+mod timers;
 mod watch;
 
 use std::cmp::Reverse;
@@ -64,12 +66,16 @@ pub struct LockClient {
     readings: Vec<Wall>,
     /// Nodes that are suspected, draining or refused us.
     troubled: BTreeSet<NodeId>,
+    /// Nodes that keep refusing tokens, and their token clocks.
+    behind: BTreeMap<NodeId, Wall>,
     /// The attached session of each TTL.
     sessions: BTreeMap<Duration, SessionId>,
     requests: Slab<Requester>,
     by_ref: Table<(SessionId, RequestNo), u32>,
     jobs: Table<Key, Job>,
-    watches: BTreeMap<Key, watch::Watching>,
+    watches: watch::Watches,
+    /// Releases by handle that nodes have not answered.
+    finishing: BTreeMap<Key, finish::Finishing>,
     /// First quorums by the seed of the lock's name and the mode's family.
     picks: Table<(u64, usize), Arc<[NodeId]>>,
     /// The quorums among them, each once.
@@ -90,12 +96,15 @@ enum Timer {
     /// A requester's place and serial number.
     Request(u32, u64),
     Watch(Key),
+    /// A release by handle.
+    Finish(Key),
 }
 
 impl LockClient {
     /// A client. `seed` gives it its session ids and spreads its hash tables.
     pub fn new(config: Arc<Config>, id: ClientId, seed: u64) -> Self {
         let nodes = config.quorums.nodes();
+        let most_moves = config.limits.moves;
         Self {
             links: vec![None; nodes],
             clocks: vec![None; nodes],
@@ -106,15 +115,17 @@ impl LockClient {
             now: Now::default(),
             rng: Prng::new(seed),
             troubled: BTreeSet::new(),
+            behind: BTreeMap::new(),
             sessions: BTreeMap::new(),
             requests: Slab::default(),
             by_ref: Table::new(seed),
             jobs: Table::new(seed),
-            watches: BTreeMap::new(),
+            watches: watch::Watches::default(),
+            finishing: BTreeMap::new(),
             picks: Table::new(seed),
             picked: BTreeSet::new(),
             distances: choice::Distances::unknown(nodes),
-            moves: Moves::default(),
+            moves: Moves::new(most_moves),
             starting: Vec::new(),
             timers: BinaryHeap::new(),
             last_request: RequestNo(0),
@@ -152,6 +163,18 @@ impl LockClient {
         Some((token, self.fresh_members(place, now)))
     }
 
+    /// Whether a node was told to reserve the token of a held lock. Where it was not, the hold may
+    /// count the node's grant, but the token is safe with others.
+    pub fn reserves(&self, key: Key, name: &Name, node: NodeId) -> bool {
+        let place = self.find(key, name);
+        let request = place.and_then(|place| self.requests.get(place));
+        let told = |request: &Requester| {
+            let member = request.member(node);
+            member.is_some_and(|member| request.is_told(member))
+        };
+        request.is_some_and(told)
+    }
+
     /// The group and number of a key's request for a lock, while it lives.
     pub fn ask(&self, key: Key, name: &Name) -> Option<&Arc<super::mode::Ask>> {
         Some(&self.requests.get(self.find(key, name)?)?.ask)
@@ -161,6 +184,12 @@ impl LockClient {
     pub fn key_of(&self, session: SessionId, request: RequestNo) -> Option<Key> {
         let place = self.by_ref.get(&(session, request))?;
         Some(self.requests.get(*place)?.key)
+    }
+
+    /// Whether anything that was asked by this key goes on.
+    pub fn knows(&self, key: Key) -> bool {
+        let finishing = self.finishing.contains_key(&key);
+        finishing || self.jobs.get(&key).is_some() || self.watches.knows(key)
     }
 
     /// How many requests are live.
@@ -175,25 +204,6 @@ impl LockClient {
             request.is_some_and(|request| request.ask.name == *name)
         };
         job.places().iter().find(named).copied()
-    }
-
-    fn arm(&mut self, at: Instant, timer: Timer) {
-        self.timers.push(Reverse((at, timer)));
-        self.sweep_timers();
-    }
-
-    fn wake(&mut self, out: &mut ClientEffects) {
-        while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
-            if at > self.now.mono {
-                break;
-            }
-            self.timers.pop();
-            match timer {
-                Timer::Link(node) => self.link_timer(node, out),
-                Timer::Request(place, serial) => self.request_timer(place, serial, out),
-                Timer::Watch(key) => self.watch_timer(key, out),
-            }
-        }
     }
 
     fn receive(&mut self, node: NodeId, conn: ConnNo, message: Message, out: &mut ClientEffects) {
@@ -230,7 +240,10 @@ impl LockClient {
             Message::Raised { grant, token } => self.raised(node, grant, token, out),
             Message::Noted(grant) => self.noted(node, grant, out),
             Message::Kept(grant) => self.kept(node, grant, out),
-            Message::Dead { session, request } => self.dead(node, session, request, out),
+            Message::Dead { session, request } => {
+                self.dead(node, session, request, out);
+                self.finish_heard(node, session, request, out);
+            }
             Message::Denied {
                 session,
                 request,
@@ -277,11 +290,8 @@ impl Machine for LockClient {
             ClientInput::Watch(key, what) => self.watch(key, what, out),
             ClientInput::Note(key, note) => self.set_note(key, &note, out),
             ClientInput::Keep(key, handle, principal) => self.keep(key, &handle, principal, out),
-            ClientInput::Finish(key, handle) => self.finish_handle(key, &handle, true, out),
-            ClientInput::Abandon(key, handle) => {
-                let all = handle.ask.bond != super::mode::Bond::Named;
-                self.finish_handle(key, &handle, all, out);
-            }
+            ClientInput::Finish(key, handle) => self.finish(key, handle, out),
+            ClientInput::Abandon(key, handle) => self.abandon(key, &handle, out),
         }
         self.go_on_moving(out);
     }
@@ -292,6 +302,7 @@ impl Machine for LockClient {
             Timer::Link(_) => "connection",
             Timer::Request(..) => "request",
             Timer::Watch(_) => "watch",
+            Timer::Finish(_) => "release",
         };
         Some(Wake { at: *at, reason })
     }

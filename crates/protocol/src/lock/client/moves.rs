@@ -11,26 +11,35 @@ use crate::lock::api::ClientEffects;
 
 type Ref = (SessionId, RequestNo);
 
-/// So many holds of one client move at the same time.
-const MOVES_MAX: usize = 128;
 /// After so many rounds without success a move makes room for others, and queues again.
 const ROUNDS_MAX: u32 = 3;
 
 /// The holds that move, and those that wait for their turn.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Moves {
+    /// So many move at the same time.
+    most: usize,
     going: BTreeSet<Ref>,
     queue: VecDeque<Ref>,
     queued: BTreeSet<Ref>,
 }
 
 impl Moves {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            going: BTreeSet::new(),
+            queue: VecDeque::new(),
+            queued: BTreeSet::new(),
+        }
+    }
+
     /// Whether this hold may move now; if not it has its turn later.
     pub(super) fn admit(&mut self, reference: Ref) -> bool {
         if self.going.contains(&reference) {
             return true;
         }
-        if self.going.len() < MOVES_MAX {
+        if self.going.len() < self.most {
             self.going.insert(reference);
             return true;
         }
@@ -54,7 +63,7 @@ impl Moves {
 
     /// Who has its turn.
     fn next(&mut self) -> Option<Ref> {
-        if self.going.len() >= MOVES_MAX {
+        if self.going.len() >= self.most {
             return None;
         }
         let next = self.queue.pop_front()?;
@@ -98,8 +107,8 @@ mod tests {
     #[test]
     fn some_move_and_the_others_have_their_turn_in_order() {
         let reference = |number: u64| (SessionId(1), RequestNo(number));
-        let mut moves = Moves::default();
-        for number in 0..MOVES_MAX as u64 {
+        let mut moves = Moves::new(8);
+        for number in 0..8 {
             assert!(moves.admit(reference(number)));
         }
         assert!(moves.admit(reference(0)), "it moves already");

@@ -1,9 +1,11 @@
 //! A requester outside: what it is, whom it asks, and when it asks others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use conclave_quorum::NodeSet;
 
+use super::link::Suspicion;
 use super::serial::Journey;
 use super::{LockClient, Timer};
 use crate::id::{GrantNo, Incarnation, Key, NodeId, RequestNo, SessionId, Token};
@@ -11,6 +13,7 @@ use crate::lock::api::{Acquire, ClientEffects, Ended};
 use crate::lock::config::Protocol;
 use crate::lock::message::{GrantRef, Message, Refusal, SessionInfo};
 use crate::lock::mode::{Ask, Bond, Mode, Priority};
+use crate::lock::plant::Plant;
 use crate::table::Table;
 use crate::time::{Instant, Wall};
 
@@ -43,12 +46,16 @@ pub(super) struct Requester {
     pub(super) attempt: bool,
     /// Whether it holds grants that are not fresh: the next heartbeat may let it in.
     pub(super) wants_fresh: bool,
+    /// Whether no quorum was out of trouble when it looked last: it looks again now and then, for
+    /// nodes that are back.
+    pub(super) short: bool,
     /// Whether a node said that it must wait.
     pub(super) told_to_wait: bool,
     pub(super) position: u32,
     pub(super) refusal: Option<Refusal>,
     pub(super) restarts: u32,
     pub(super) journey: Journey,
+    pub(super) repeat: super::raise::Repeat,
     pub(super) hedges: u32,
     pub(super) hedge_at: Option<Instant>,
     pub(super) armed: Option<Instant>,
@@ -148,6 +155,18 @@ impl Requester {
         matches!(self.phase, Phase::Inside(_) | Phase::Keeping(_))
     }
 
+    /// The nodes that its holder rests on, those that are lost included; none if it is outside.
+    pub(super) fn rests_on(&self) -> Option<Vec<NodeId>> {
+        let counted = |member: &&Member| member.grant.as_ref().is_some_and(|grant| grant.counted);
+        let members = self.members.iter().filter(counted);
+        let members = members.map(|member| member.node);
+        match &self.phase {
+            Phase::Inside(inside) => Some(members.chain(inside.lost.iter().copied()).collect()),
+            Phase::Keeping(keeping) => Some(keeping.members().collect()),
+            _ => None,
+        }
+    }
+
     /// The token that is being registered.
     pub(super) fn raising(&self) -> Option<Token> {
         match &self.phase {
@@ -177,6 +196,29 @@ impl Requester {
             && self.phase == Phase::Trying
             && !self.travels()
             && self.members.iter().all(heard)
+            && !self.is_half_way()
+            && !self.short
+    }
+
+    /// Whether it has some grants and needs the word of more nodes to enter. Nobody conflicting is
+    /// inside any more: a node that is silent now stops everybody.
+    pub(super) fn is_half_way(&self) -> bool {
+        let granted = |member: &Member| member.grant.is_some();
+        LockClient::hopes(&self.phase) && !self.travels() && self.members.iter().any(granted)
+    }
+
+    /// Whether a member's node was told to reserve the token that we are inside with. A node that
+    /// was in trouble when the token grew was not.
+    pub(super) fn is_told(&self, member: &Member) -> bool {
+        let token = self.token().unwrap_or_default();
+        let grant = member.grant.as_ref();
+        grant.is_some_and(|grant| grant.limit >= token)
+    }
+
+    /// Whether it gathers grants and some node that it asked has not answered.
+    pub(super) fn is_unanswered(&self) -> bool {
+        let silent = |member: &Member| !member.answered;
+        LockClient::hopes(&self.phase) && !self.travels() && self.members.iter().any(silent)
     }
 
     /// Whether a node said that it must wait.
@@ -199,9 +241,6 @@ impl Requester {
         }
     }
 }
-
-/// First quorums remembered.
-const PICKS_MAX: usize = 16_384;
 
 impl LockClient {
     /// Whether a wish is well formed, by this client's own limits.
@@ -329,11 +368,13 @@ impl LockClient {
             deadline: wish.deadline,
             attempt: wish.attempt,
             wants_fresh: false,
+            short: false,
             told_to_wait: false,
             position: 0,
             refusal: None,
             restarts: 0,
             journey,
+            repeat: super::raise::Repeat::default(),
             hedges: 0,
             hedge_at: None,
             armed: None,
@@ -396,7 +437,7 @@ impl LockClient {
 
     /// Keeps the first quorum of a name. Many names share one.
     fn remember_pick(&mut self, of: (u64, usize), quorum: Arc<[NodeId]>) -> Arc<[NodeId]> {
-        if self.picks.len() >= PICKS_MAX {
+        if self.picks.len() >= self.config.limits.picks {
             self.forget_picks();
         }
         let known = self.picked.get(&quorum).cloned();
@@ -412,6 +453,21 @@ impl LockClient {
     pub(super) fn forget_picks(&mut self) {
         self.picks = Table::new(self.last_serial);
         self.picked.clear();
+    }
+
+    /// Nodes that will not answer this request: silent ones, and those that answered it already.
+    fn silent_set(&self, place: u32) -> NodeSet {
+        let mut avoid = self.avoid_set(Some(place));
+        let request = self.requests.get(place);
+        for node in self.config.quorums.all() {
+            let asked = request.is_some_and(|request| request.member(node).is_some());
+            let there = self.link(node).is_none_or(super::link::Link::is_trusted);
+            let left = request.is_some_and(|request| self.just_left(node, request.reference()));
+            if !asked && there && !left {
+                avoid.remove(node.index());
+            }
+        }
+        avoid
     }
 
     /// Nodes that had better not be asked, for any request or for this one.
@@ -483,7 +539,7 @@ impl LockClient {
                 request.members.insert(gap, member);
             }
         }
-        let (hint, inside) = (request.hint, request.speaks_for_holder());
+        let (hint, inside) = (request.hint, request.rests_on());
         let (ask, info) = (request.ask.clone(), request.info.clone());
         let link = self.want_link(node, out);
         link.requests.insert(reference);
@@ -497,15 +553,47 @@ impl LockClient {
         let Some(request) = self.requests.get(place) else {
             return;
         };
-        let silent = request.members.iter().filter(|member| !member.answered);
-        let delay = self.hedge_delay(silent.map(|member| member.node));
+        let members = request.members.iter().map(|member| member.node);
+        let trip = self.hedge_delay(members);
         // Each round waits longer: a cluster that is slow as a whole is not flooded.
-        let delay = delay * (1 << request.hedges.min(8));
+        let mut delay = trip * (1 << request.hedges.min(8));
+        if request.is_half_way() {
+            // A node may fall silent at any time, and everybody behind this request waits too.
+            delay = delay.min(self.half_way_delay(trip));
+        }
+        let late = self.config.rules.has(Plant::HedgeStaysLate);
+        if !late && (request.short || request.token().is_some()) {
+            // Nodes that were in trouble may be back, and a hold that moves has little time.
+            delay = delay.min(trip.max(self.config.times.heartbeat));
+        }
         let at = self.now.mono + delay;
         if let Some(request) = self.requests.get_mut(place) {
             request.hedge_at = Some(at);
         }
         self.arm_request(place, at);
+    }
+
+    /// A request that has grants but not enough looks again soon: a node that said *wait* may have
+    /// fallen silent since, and others may be back. It may have meant to look much later.
+    pub(super) fn arm_hedge_half_way(&mut self, place: u32) {
+        let half_way = |request: &&Requester| request.is_half_way();
+        let Some(request) = self.requests.get(place).filter(half_way) else {
+            return;
+        };
+        let trip = self.hedge_delay(request.members.iter().map(|member| member.node));
+        let soon = self.now.mono + self.half_way_delay(trip);
+        let late = self.config.rules.has(Plant::HedgeStaysLate);
+        if request.hedge_at.is_some_and(|at| at <= soon || late) {
+            return;
+        }
+        if let Some(request) = self.requests.get_mut(place) {
+            request.hedges = 0;
+        }
+        self.arm_hedge(place);
+    }
+
+    fn half_way_delay(&self, trip: Duration) -> Duration {
+        trip.max(self.config.times.heartbeat / 5)
     }
 
     pub(super) fn arm_request(&mut self, place: u32, at: Instant) {
@@ -539,6 +627,7 @@ impl LockClient {
         if matches!(request.phase, Phase::Inside(_)) {
             self.check_hold(place, out);
         }
+        self.repeat_raise(place, out);
         self.keep_timer(place, out);
         let Some(request) = self.requests.get_mut(place) else {
             return;
@@ -583,21 +672,26 @@ impl LockClient {
         let hedge = request.hedge_at.filter(|_| !request.just_waits());
         let outside = request.token().is_none();
         let deadline = request.deadline.filter(|_| outside);
-        [hedge, deadline, hold, retry].into_iter().flatten().min()
+        let raise = request.repeat.at;
+        [hedge, deadline, hold, retry, raise]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// Puts the timer of a request that waits in queues off until it has something to do; `false`
-    /// if that is now.
-    pub(super) fn put_off(&mut self, place: u32, at: Instant) -> bool {
+    /// Whether a request waits in queues and has nothing to do at `at`.
+    pub(super) fn may_put_off(&self, place: u32, at: Instant) -> bool {
         let waits = self.requests.get(place).is_some_and(Requester::just_waits);
-        if !waits || self.next_moment(place).is_some_and(|next| next <= at) {
-            return false;
-        }
+        waits && self.next_moment(place).is_none_or(|next| next > at)
+    }
+
+    /// Sets the timer of a request that waits in queues for when it has something to do.
+    pub(super) fn put_off(&mut self, place: u32) {
         if let Some(request) = self.requests.get_mut(place) {
             request.armed = None;
+            request.hedge_at = None;
             self.rearm(place);
         }
-        true
     }
 
     /// No answer in time, or a node that must not be waited for: asks more nodes.
@@ -638,12 +732,24 @@ impl LockClient {
             if asked + patience > now && self.is_busy(node) {
                 continue;
             }
-            if let Some(link) = self.link_mut(node) {
-                link.suspect = true;
-                self.troubled.insert(node);
+            self.distrust(node, Suspicion::Hedged);
+        }
+        self.probe_members(place, out);
+        self.look_elsewhere(place, out);
+    }
+
+    /// Whether the nodes that a request half-way inside has asked are there. One that is not is
+    /// asked no more, but nothing that rests on it moves: it may be back in a moment.
+    fn probe_members(&mut self, place: u32, out: &mut ClientEffects) {
+        let half_way = |request: &&Requester| request.is_half_way();
+        let request = self.requests.get(place).filter(half_way);
+        let members = request.iter().flat_map(|request| &request.members);
+        let members: Vec<NodeId> = members.map(|member| member.node).collect();
+        for node in members {
+            if self.is_silent(node, out) {
+                self.distrust(node, Suspicion::Hedged);
             }
         }
-        self.look_elsewhere(place, out);
     }
 
     /// Asks for a quorum without the nodes in trouble, if there is one, and otherwise for one
@@ -669,7 +775,9 @@ impl LockClient {
         let healthy = self.quorum_without(&request.ask, &avoid);
         let refusal = request.refusal;
         let reachable = healthy.is_some();
-        let quorum = healthy.unwrap_or_else(|| {
+        // Those that asked for patience may serve by now; better them than nobody.
+        let patient = || self.quorum_without(&request.ask, &self.silent_set(place));
+        let quorum = healthy.or_else(patient).unwrap_or_else(|| {
             self.config.quorums.pick(
                 &request.ask.mode,
                 seed,
@@ -682,18 +790,25 @@ impl LockClient {
             self.fail_one(place, Ended::Refused(why), out);
             return;
         }
+        if let Some(request) = self.requests.get_mut(place) {
+            request.short = !reachable;
+        }
         for node in new {
             self.ask_node(place, NodeId::at(node), out);
         }
+        self.raise_elsewhere(place, out);
         self.hedge_again(place);
     }
 
     /// Looks again after a while, if anybody has not answered.
     pub(super) fn hedge_again(&mut self, place: u32) {
+        let soon = self.now.mono + self.config.times.heartbeat;
         let Some(request) = self.requests.get_mut(place) else {
             return;
         };
         let waits = request.members.iter().any(|member| !member.answered);
+        let waits = waits || request.is_half_way();
+        let short = request.short.then_some(soon);
         let retry = request
             .members
             .iter()
@@ -702,9 +817,9 @@ impl LockClient {
         if waits {
             request.hedges += 1;
             self.arm_hedge(place);
-        } else if let Some(retry) = retry {
-            request.hedge_at = Some(retry);
-            self.arm_request(place, retry);
+        } else if let Some(at) = retry.into_iter().chain(short).min() {
+            request.hedge_at = Some(at);
+            self.arm_request(place, at);
         }
     }
 }

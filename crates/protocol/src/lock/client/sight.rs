@@ -47,6 +47,11 @@ impl Known {
         self.reports.len() != before
     }
 
+    /// What was shown last.
+    pub(super) fn shown(&self) -> Option<&LockState> {
+        self.shown.as_ref()
+    }
+
     /// Whether no node says anything about it and nothing is shown.
     pub(super) fn is_over(&self) -> bool {
         self.reports.is_empty() && self.shown.as_ref().is_none_or(LockState::is_idle)

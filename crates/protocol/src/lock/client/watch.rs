@@ -4,6 +4,9 @@
 //! is inside has told one of them. It follows them over new connections and asks others when they
 //! are in trouble. While the nodes heard do not meet every quorum it holds its tongue for a short
 //! time, and then says that it is partial.
+//!
+//! All callers that watch the same share one watch at the nodes, under the key of the first of
+//! them: however many there are, a change is told to this client once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,10 +27,78 @@ use crate::time::Instant;
 /// Of how many locks that are over a watch of a prefix remembers what it has shown.
 const PAST_MAX: usize = 16_384;
 
-/// One watch.
+/// All watches of a client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watches {
+    /// What is asked of the nodes, by the key under which they know it.
+    shared: BTreeMap<Key, Watching>,
+    /// The key under which the nodes know what is watched.
+    by_what: BTreeMap<Watch, Key>,
+    /// The same for the key of each caller.
+    of_caller: BTreeMap<Key, Key>,
+}
+
+impl Watches {
+    /// Whether a caller watches under this key, or nodes know one.
+    pub(super) fn knows(&self, key: Key) -> bool {
+        self.of_caller.contains_key(&key) || self.shared.contains_key(&key)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Watching> {
+        self.shared.get(&key)
+    }
+
+    fn get_mut(&mut self, key: Key) -> Option<&mut Watching> {
+        self.shared.get_mut(&key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Watching)> {
+        self.shared.iter()
+    }
+
+    /// How many are asked of the nodes.
+    pub(super) fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    fn begin(&mut self, key: Key, what: Watch) {
+        self.by_what.insert(what.clone(), key);
+        self.of_caller.insert(key, key);
+        self.shared.insert(key, Watching::new(key, what));
+    }
+
+    fn join(&mut self, key: Key, shared: Key) {
+        self.of_caller.insert(key, shared);
+        if let Some(watching) = self.shared.get_mut(&shared) {
+            watching.callers.insert(key);
+        }
+    }
+
+    /// A caller leaves; gives what nobody watches any more.
+    fn leave(&mut self, key: Key) -> Option<(Key, Option<Watching>)> {
+        let shared = self.of_caller.remove(&key)?;
+        let watching = self.shared.get_mut(&shared)?;
+        watching.callers.remove(&key);
+        let over = watching.callers.is_empty();
+        Some((shared, over.then(|| self.remove(shared)).flatten()))
+    }
+
+    fn remove(&mut self, shared: Key) -> Option<Watching> {
+        let watching = self.shared.remove(&shared)?;
+        self.by_what.remove(&watching.what);
+        for caller in &watching.callers {
+            self.of_caller.remove(caller);
+        }
+        Some(watching)
+    }
+}
+
+/// One watch at the nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Watching {
     what: Watch,
+    /// Who is told.
+    callers: BTreeSet<Key>,
     members: BTreeMap<NodeId, Member>,
     names: BTreeMap<Name, Known>,
     /// What was shown of locks that are over, oldest first.
@@ -54,9 +125,10 @@ struct Member {
 }
 
 impl Watching {
-    fn new(what: Watch) -> Self {
+    fn new(key: Key, what: Watch) -> Self {
         Self {
             what,
+            callers: BTreeSet::from([key]),
             members: BTreeMap::new(),
             names: BTreeMap::new(),
             past: BTreeMap::new(),
@@ -102,10 +174,14 @@ impl Watching {
     }
 }
 
+fn tell_all(callers: &BTreeSet<Key>, out: &mut ClientEffects, event: impl Fn(Key) -> ClientEvent) {
+    out.events.extend(callers.iter().map(|key| event(*key)));
+}
+
 impl LockClient {
-    /// How many watches there are.
+    /// How many watches callers have.
     pub fn watches(&self) -> usize {
-        self.watches.len()
+        self.watches.of_caller.len()
     }
 
     pub(super) fn watch(&mut self, key: Key, what: Watch, out: &mut ClientEffects) {
@@ -119,21 +195,55 @@ impl LockClient {
             out.events.push(ClientEvent::Ended(key, ended));
             return;
         }
+        if let Some(shared) = self.watches.by_what.get(&what).copied() {
+            self.join_watch(key, shared, out);
+            return;
+        }
         self.look_after_troubled(out);
-        self.watches.insert(key, Watching::new(what));
+        self.watches.begin(key, what);
         self.choose_watched(key, out);
         self.weigh_watch(key, out);
     }
 
-    /// Ends a watch at its caller's word.
-    pub(super) fn end_watch(&mut self, key: Key, ended: Ended, out: &mut ClientEffects) {
-        let Some(watching) = self.watches.remove(&key) else {
+    /// Another caller watches the same: it is told what the others were told.
+    fn join_watch(&mut self, key: Key, shared: Key, out: &mut ClientEffects) {
+        self.watches.join(key, shared);
+        let Some(watching) = self.watches.get(shared) else {
             return;
         };
-        for node in watching.members.into_keys() {
-            self.leave_watched(key, node, out);
+        let Some(partial) = watching.told else {
+            return;
+        };
+        for state in watching.names.values().filter_map(Known::shown) {
+            let state = Box::new(state.clone());
+            out.events.push(ClientEvent::Seen(key, state));
         }
+        out.events.push(ClientEvent::Synced(key, partial));
+    }
+
+    /// Ends a watch at its caller's word.
+    pub(super) fn end_watch(&mut self, key: Key, ended: Ended, out: &mut ClientEffects) {
+        let Some((shared, over)) = self.watches.leave(key) else {
+            return;
+        };
+        self.leave_members(shared, over, out);
         out.events.push(ClientEvent::Ended(key, ended));
+    }
+
+    /// Ends a watch for all its callers.
+    fn fail_watch(&mut self, shared: Key, ended: &Ended, out: &mut ClientEffects) {
+        let watching = self.watches.remove(shared);
+        let callers = watching.as_ref().map(|watching| watching.callers.clone());
+        self.leave_members(shared, watching, out);
+        for caller in callers.into_iter().flatten() {
+            out.events.push(ClientEvent::Ended(caller, ended.clone()));
+        }
+    }
+
+    fn leave_members(&mut self, shared: Key, over: Option<Watching>, out: &mut ClientEffects) {
+        for node in over.into_iter().flat_map(|over| over.members.into_keys()) {
+            self.leave_watched(shared, node, out);
+        }
     }
 
     fn leave_watched(&mut self, key: Key, node: NodeId, out: &mut ClientEffects) {
@@ -146,7 +256,7 @@ impl LockClient {
 
     /// Asks the nodes of a quorum that is not in trouble, as far as they are not asked yet.
     fn choose_watched(&mut self, key: Key, out: &mut ClientEffects) {
-        let Some(watching) = self.watches.get(&key) else {
+        let Some(watching) = self.watches.get(key) else {
             return;
         };
         let mut avoid = self.avoid_set(None);
@@ -172,7 +282,7 @@ impl LockClient {
                 let (watch, what) = (WatchNo(key.0), what.clone());
                 out.send(node, Message::Watch { watch, what });
             }
-            if let Some(watching) = self.watches.get_mut(&key) {
+            if let Some(watching) = self.watches.get_mut(key) {
                 watching.members.insert(node, Member::default());
             }
         }
@@ -182,7 +292,7 @@ impl LockClient {
     pub(super) fn watch_again(&mut self, node: NodeId, out: &mut ClientEffects) {
         let keys = self.link(node).map(|link| link.watches.clone());
         for key in keys.into_iter().flatten() {
-            if let Some(watching) = self.watches.get(&key) {
+            if let Some(watching) = self.watches.get(key) {
                 let (watch, what) = (WatchNo(key.0), watching.what.clone());
                 out.send(node, Message::Watch { watch, what });
             }
@@ -197,7 +307,7 @@ impl LockClient {
         for key in keys.into_iter().flatten() {
             let member = self
                 .watches
-                .get_mut(&key)
+                .get_mut(key)
                 .and_then(|watching| watching.members.get_mut(&node));
             if let Some(member) = member.filter(|_| !open) {
                 *member = Member::default();
@@ -215,7 +325,7 @@ impl LockClient {
         out: &mut ClientEffects,
     ) {
         let key = Key(watch.0);
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         let Some(member) = watching.members.get_mut(&node) else {
@@ -231,7 +341,7 @@ impl LockClient {
 
     fn seen_state(&mut self, key: Key, node: NodeId, mut report: Report, out: &mut ClientEffects) {
         let limits = self.config.limits;
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         if !watching.what.covers(&report.name) {
@@ -243,7 +353,7 @@ impl LockClient {
             return;
         }
         if new && watching.names.len() >= limits.watched_locks {
-            self.end_watch(key, Ended::Refused(Refusal::WatchLimit), out);
+            self.fail_watch(key, &Ended::Refused(Refusal::WatchLimit), out);
             return;
         }
         report.holders.truncate(limits.watch_holders);
@@ -258,7 +368,7 @@ impl LockClient {
 
     /// A node has told everything: what it did not name is over there.
     fn seen_all(&mut self, key: Key, node: NodeId, out: &mut ClientEffects) {
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         let Some(member) = watching.members.get_mut(&node) else {
@@ -276,7 +386,7 @@ impl LockClient {
     }
 
     fn watch_refused(&mut self, key: Key, node: NodeId, why: Refusal, out: &mut ClientEffects) {
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         watching.members.remove(&node);
@@ -284,11 +394,11 @@ impl LockClient {
         if let Some(link) = self.link_mut(node) {
             link.watches.remove(&key);
         }
-        let refused = self.watches.get(&key).map(|watching| &watching.refused);
+        let refused = self.watches.get(key).map(|watching| &watching.refused);
         let others = self.config.quorums.all();
         let others = others.filter(|node| refused.is_none_or(|list| !list.contains_key(node)));
         if why != Refusal::WatchLimit || !self.config.quorums.informed_by(others) {
-            self.end_watch(key, Ended::Refused(why), out);
+            self.fail_watch(key, &Ended::Refused(why), out);
             return;
         }
         self.choose_watched(key, out);
@@ -299,7 +409,7 @@ impl LockClient {
     /// tells what may be told.
     fn weigh_watch(&mut self, key: Key, out: &mut ClientEffects) {
         let now = self.now.mono;
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         let nodes = self.config.quorums.nodes();
@@ -333,7 +443,7 @@ impl LockClient {
         if !self.config.quorums.informs(&well) {
             return;
         }
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         let members = watching.members.keys().copied();
@@ -358,7 +468,7 @@ impl LockClient {
         let forgets = self.config.rules.has(Plant::WatchForgets);
         let grace = self.config.times.link_ttl;
         let now = self.now.mono;
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         let partial = watching.deaf.is_some();
@@ -373,21 +483,26 @@ impl LockClient {
         for name in std::mem::take(&mut watching.changed) {
             let whole = matches!(watching.what, Watch::Prefix(_));
             let known = watching.known(&name);
-            if let Some(state) = known.look(&name, partial, forgets) {
-                out.events.push(ClientEvent::Seen(key, Box::new(state)));
+            let (news, over) = (known.look(&name, partial, forgets), known.is_over());
+            if let Some(state) = news {
+                tell_all(&watching.callers, out, |key| {
+                    ClientEvent::Seen(key, Box::new(state.clone()))
+                });
             }
-            if whole && known.is_over() {
+            if whole && over {
                 watching.retire(&name);
             }
         }
         if flips {
             watching.told = Some(partial);
-            out.events.push(ClientEvent::Synced(key, partial));
+            tell_all(&watching.callers, out, |key| {
+                ClientEvent::Synced(key, partial)
+            });
         }
     }
 
     fn arm_watch(&mut self, key: Key, at: Instant) {
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         if watching.armed.is_none_or(|armed| armed > at) {
@@ -399,7 +514,7 @@ impl LockClient {
     /// Too few nodes were heard for a while: says so, and asks again.
     pub(super) fn watch_timer(&mut self, key: Key, out: &mut ClientEffects) {
         let now = self.now.mono;
-        let Some(watching) = self.watches.get_mut(&key) else {
+        let Some(watching) = self.watches.get_mut(key) else {
             return;
         };
         if watching.armed.is_some_and(|armed| armed > now) {

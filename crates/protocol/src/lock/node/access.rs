@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockNode;
+use super::quota::Origin;
 use crate::id::{LinkId, Name, RequestNo, SessionId};
-use crate::lock::access::{Access, Action, Who};
+use crate::lock::access::{ADDRESS_MARK, Access, Action, Who};
 use crate::lock::api::{End, NodeEffects, NodeEvent};
 use crate::lock::message::{Message, Refusal};
 use crate::lock::mode::Ask;
 use crate::lock::plant::Plant;
+use crate::lock::record::{Record, Stored, StoredRevocation};
 use crate::lock::watch::Watch;
 use crate::time::Instant;
 
@@ -48,10 +50,10 @@ impl LockNode {
     }
 
     /// Who is at the other end of a connection that has not said anything yet.
-    pub(super) fn arrives(&mut self, link: LinkId, who: Who) {
+    pub(super) fn arrives(&mut self, link: LinkId, origin: Origin) {
         // One that speaks already is who it was.
         if self.links.get(&link).is_none() {
-            self.arrivals.insert(link, who);
+            self.arrivals.insert(link, origin);
         }
     }
 
@@ -71,7 +73,7 @@ impl LockNode {
 
     /// The one principal that a connection may speak for; none if it may speak for any.
     fn bound(&self, peer: u32) -> Option<&Arc<str>> {
-        let who = self.peers.get(peer)?.who.as_ref()?;
+        let who = self.peers.get(peer)?.origin.as_ref()?.who()?;
         (!who.gateway).then_some(&who.principal)
     }
 
@@ -90,7 +92,12 @@ impl LockNode {
 
     /// In whose name a session asks that this connection announces.
     pub(super) fn principal_of(&self, peer: u32, claimed: &Arc<str>) -> Arc<str> {
-        self.bound(peer).unwrap_or(claimed).clone()
+        let principal = self.bound(peer).unwrap_or(claimed);
+        if principal.starts_with(ADDRESS_MARK) {
+            // Nobody has said who they are; the address only pays.
+            return Arc::default();
+        }
+        principal.clone()
     }
 
     /// Why a connection may not speak for a session that is here, if so.
@@ -186,10 +193,11 @@ impl LockNode {
         force: bool,
         out: &mut NodeEffects,
     ) {
-        let until = self.now.mono + self.config.times.stretch(self.config.times.ttl_max);
-        self.revoked.insert(session, (until, by));
-        self.revoked_by_age.push_back((until, session));
-        self.forgive();
+        self.remember_revocation(session, by.clone());
+        let known = self.by_session.get(&session).is_some();
+        let revocation = StoredRevocation { session, by, known };
+        self.persist(Record::Revoked(Box::new(revocation)), out);
+        self.forgive(out);
         let Some(place) = self.by_session.get(&session).copied() else {
             return;
         };
@@ -201,6 +209,19 @@ impl LockNode {
             self.expire(place, why, out);
             return;
         }
+        self.renew_no_more(place);
+        self.end_waiting(place, out);
+    }
+
+    /// What may still come of a session is refused for as long as anything of it may live.
+    fn remember_revocation(&mut self, session: SessionId, by: Arc<str>) {
+        let until = self.now.mono + self.config.times.stretch(self.config.times.ttl_max);
+        self.revoked.insert(session, (until, by));
+        self.revoked_by_age.push_back((until, session));
+    }
+
+    /// A session ends when a holder that was not reached must have left.
+    fn renew_no_more(&mut self, place: u32) {
         let until = self.believed_until(place);
         let Some(kept) = self.sessions.get_mut(place) else {
             return;
@@ -210,7 +231,22 @@ impl LockNode {
             self.revoked_here += 1;
         }
         self.arm_session(place);
-        self.end_waiting(place, out);
+    }
+
+    /// Takes revocations from disk, before anything is restored: a restart undoes none.
+    pub(super) fn restore_revocations(&mut self, stored: &Stored) {
+        for revocation in stored.revoked.values() {
+            self.remember_revocation(revocation.session, revocation.by.clone());
+        }
+    }
+
+    /// What was restored of revoked sessions ends in its time.
+    pub(super) fn end_restored(&mut self, stored: &Stored) {
+        for revocation in stored.revoked.values().filter(|one| one.known) {
+            if let Some(place) = self.by_session.get(&revocation.session).copied() {
+                self.renew_no_more(place);
+            }
+        }
     }
 
     /// Until when somebody who was not reached may believe to hold a lock of a session.
@@ -255,7 +291,7 @@ impl LockNode {
     }
 
     /// Forgets revocations whose time is over.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn forgive(&mut self, out: &mut NodeEffects) {
         while let Some((until, session)) = self.revoked_by_age.front().copied() {
             let many = self.revoked_by_age.len() > self.config.limits.tombstones;
             if until > self.now.mono && !many {
@@ -268,6 +304,7 @@ impl LockNode {
                 .is_some_and(|kept| kept.0 == until)
             {
                 self.revoked.remove(&session);
+                self.persist(Record::RevocationEnded(session), out);
             }
         }
     }

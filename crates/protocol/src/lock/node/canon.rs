@@ -45,6 +45,12 @@ impl LockNode {
             session(*id, canon);
             canon.plain(request.0);
         }
+        canon.plain(self.checks.len() as u64);
+        for ((id, request), check) in &self.checks {
+            session(*id, canon);
+            canon.plain(request.0);
+            check.canon(canon);
+        }
         canon.plain(self.revoked.len() as u64);
         for id in self.revoked.keys() {
             session(*id, canon);

@@ -8,6 +8,7 @@ use crate::id::Token;
 use crate::lock::api::{NodeEffects, NodeEvent};
 use crate::lock::arbiter::Reserve;
 use crate::lock::config::Restart;
+use crate::lock::plant::Plant;
 use crate::lock::record::Record;
 
 /// What was written and what is known to be on disk.
@@ -61,7 +62,7 @@ impl Disk {
     pub(super) fn write(&mut self, record: &Record) {
         self.written += 1;
         match record {
-            Record::Ceiling(ceiling) => {
+            Record::Ceiling { ceiling, .. } => {
                 self.ceiling = *ceiling;
                 self.ceilings.push_back((self.written, *ceiling));
             }
@@ -98,42 +99,50 @@ impl LockNode {
         {
             self.state = (**then).clone();
             self.announce_life(out);
+            self.begin_telling(out);
             if self.state == State::Serving {
                 self.event(NodeEvent::Serving, out);
             }
         }
     }
 
-    /// The clock, as a token.
-    pub(super) fn clock(&self) -> Token {
-        Token(self.now.wall.0)
-    }
-
-    /// The largest token that could be meant honestly.
-    pub(super) fn token_bound(&self) -> Token {
-        let known = self.clock().max(self.disk.ceiling);
-        let ahead = crate::time::micros_of(self.config.times.token_ahead);
-        Token(known.0.saturating_add(ahead))
+    /// How far a node reserves tokens ahead of need.
+    fn reach(&self) -> Token {
+        Token(self.token_clock().plus(self.config.times.lead).0)
     }
 
     pub(super) fn reserve(&self) -> Reserve {
-        let times = &self.config.times;
+        let uncapped = self.config.rules.has(Plant::ReserveUncapped);
         Reserve {
-            reach: Token(self.now.wall.plus(times.lead).0),
-            margin: times.reserve,
+            reach: self.reach(),
+            margin: self.config.times.reserve,
             ceiling: self.disk.ceiling_synced,
+            bound: if uncapped {
+                Token(u64::MAX)
+            } else {
+                self.token_bound()
+            },
         }
+    }
+
+    /// Writes a ceiling that covers `limit`, and the clock that bounds it: whoever starts from
+    /// this record has a clock that leaves room for every token below the ceiling.
+    pub(super) fn write_ceiling(&mut self, least: Token, out: &mut NodeEffects) {
+        let clock = self.clock_for_disk();
+        let bound = Token(clock.0.saturating_add(self.token_ahead()));
+        let step = crate::time::micros_of(self.config.times.ceiling_step);
+        let ceiling = Token(least.0.saturating_add(step)).min(bound).max(least);
+        self.persist(Record::Ceiling { ceiling, clock }, out);
     }
 
     /// Makes sure that a limit told to `peer` is covered by the ceiling on disk, and keeps the
     /// ceiling ahead of the need so that this seldom waits.
     pub(super) fn cover(&mut self, peer: u32, limit: Token, out: &mut NodeEffects) {
         let step = crate::time::micros_of(self.config.times.ceiling_step);
-        let reach = Token(self.now.wall.plus(self.config.times.lead).0);
+        let reach = self.reach();
         let soon = Token(reach.0.saturating_add(step / 2));
         if limit > self.disk.ceiling || soon > self.disk.ceiling {
-            let next = Token(limit.max(reach).0.saturating_add(step));
-            self.persist(Record::Ceiling(next), out);
+            self.write_ceiling(limit.max(reach), out);
         }
         if limit > self.disk.ceiling_synced
             && let Some(peer) = self.peers.get_mut(peer)

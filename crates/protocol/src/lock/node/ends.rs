@@ -1,6 +1,7 @@
 //! How requests end, and what is remembered of it.
 
 use super::LockNode;
+use super::quota::Item;
 use crate::id::{RequestNo, SessionId, Token};
 use crate::lock::api::{End, NodeEffects, NodeEvent};
 use crate::lock::arbiter::Entry;
@@ -47,12 +48,12 @@ impl LockNode {
     ) -> Option<u32> {
         let session = self.sessions.get_mut(place)?;
         let lock = session.requests.remove(&request)?;
-        let id = session.id;
+        let (id, account) = (session.id, session.account);
         session.finished = session.finished.max(request);
         let kept = self.locks.get_mut(lock)?;
         let entry = kept.arbiter.remove(id, request)?;
+        self.accounts.refund(account, Item::entry(&entry));
         if let Some(peer) = self.peers.get_mut(entry.peer) {
-            peer.requests = peer.requests.saturating_sub(1);
             peer.carried.remove(&(place, request));
         }
         let number = entry
@@ -79,6 +80,7 @@ impl LockNode {
             }
         }
         self.undoom(id, request);
+        self.forget_check(id, request);
         self.touch(lock);
         let peer = entry.peer;
         if self.config.observe {
@@ -165,7 +167,9 @@ impl LockNode {
         let limit = entry.grant.as_ref().map_or(Token(0), |grant| grant.limit);
         let granted = entry.grant.is_some();
         let why = match token {
-            Some(token) if granted && token > limit => {
+            Some(token)
+                if granted && token > limit && !self.config.rules.has(Plant::DoneUnchecked) =>
+            {
                 self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
                 End::Done(limit)
             }

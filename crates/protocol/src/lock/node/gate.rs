@@ -211,6 +211,7 @@ impl LockNode {
                     reach: Token(0),
                     margin: slice,
                     ceiling: open.block.to,
+                    bound: open.block.to,
                 },
                 last: &mut self.last_grant,
                 steps: &mut steps,

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::quota::Item;
 use super::{Lock, LockNode, State};
-use crate::id::{GrantNo, Name, RequestNo, SessionId, Token};
+use crate::id::{GrantNo, Name, NodeId, RequestNo, SessionId, Token};
 use crate::lock::api::{NodeEffects, NodeEvent};
 use crate::lock::arbiter::{Arbiter, Entry, Grant, Scope, Step};
 use crate::lock::config::{Protocol, Restart};
@@ -19,7 +20,7 @@ impl LockNode {
         peer: u32,
         ask: Arc<Ask>,
         hint: Token,
-        inside: bool,
+        inside: Option<Vec<NodeId>>,
         out: &mut NodeEffects,
     ) {
         let (id, request) = (ask.session, ask.request);
@@ -39,7 +40,7 @@ impl LockNode {
             return;
         }
         if self.entry(place, request).is_some() {
-            self.answer_again(peer, place, &ask, inside, out);
+            self.answer_again(peer, place, &ask, inside.as_deref(), out);
             return;
         }
         if self.tombs.contains_key(&(id, request)) {
@@ -57,16 +58,19 @@ impl LockNode {
             self.bar(peer, id, Some(request), Some(&ask.name), why, out);
             return;
         }
-        // Behind a gate nobody is inside before consent has come, and it brings the tokens.
-        let gated = self.config.gate.is_some();
-        let inside = inside && !gated;
-        let hint = if gated || hint > self.token_bound() {
+        // Behind a gate consent brings the tokens.
+        let hint = if self.config.gate.is_some() {
             Token(0)
         } else {
-            hint
+            self.believable(hint)
         };
-        let lock = self.insert(place, Entry::new(ask, hint, inside, peer));
+        let believed = inside.is_some() && self.believes_inside();
+        let claim = inside.map(|members| (ask.clone(), members));
+        let lock = self.insert(place, Entry::new(ask, hint, believed, peer));
         self.schedule(lock, false, out);
+        if let Some((ask, members)) = claim {
+            self.check_inside(place, &ask, &members, out);
+        }
         self.tell_position(peer, lock, id, request, out);
     }
 
@@ -103,11 +107,11 @@ impl LockNode {
             return Err(Refusal::Size);
         }
         if self.too_far(ask.priority.t) {
-            let clock = self.now.wall;
+            let clock = self.token_clock();
             return Err(Refusal::PriorityAhead { clock });
         }
-        let keeper = self.peers.get(peer).ok_or(Refusal::Unfit)?;
-        if keeper.requests >= limits.requests_per_client {
+        let account = Some(session.account);
+        if !self.accounts.has_room(account, Item::request(ask), limits) {
             return Err(Refusal::RequestLimit);
         }
         match self.by_name.get(&ask.name) {
@@ -141,14 +145,12 @@ impl LockNode {
             .expect("invariant: its session exists");
         session.requests.insert(request, lock);
         let (detached, opener) = (session.detached, session.peer);
+        self.accounts.charge(session.account, Item::entry(&entry));
         if detached && let Some(opener) = self.peers.get_mut(opener) {
             opener.loose.remove(&place);
         }
-        if let Some(peer) = self.peers.get_mut(peer) {
-            peer.requests += 1;
-            if detached {
-                peer.carried.insert((place, request));
-            }
+        if let Some(peer) = self.peers.get_mut(peer).filter(|_| detached) {
+            peer.carried.insert((place, request));
         }
         let kept = self.locks.get_mut(lock).expect("invariant: just found");
         kept.idle = 0;
@@ -199,7 +201,7 @@ impl LockNode {
         peer: u32,
         place: u32,
         ask: &Arc<Ask>,
-        inside: bool,
+        inside: Option<&[NodeId]>,
         out: &mut NodeEffects,
     ) {
         let (id, request) = (ask.session, ask.request);
@@ -228,21 +230,10 @@ impl LockNode {
             }
             return;
         }
-        if inside && !entry.inside() && self.config.gate.is_none() {
-            let lock = self
-                .sessions
-                .get(place)
-                .and_then(|session| session.requests.get(&request));
-            let lock = *lock.expect("invariant: the entry is in its session");
-            let kept = self.locks.get_mut(lock).expect("invariant: just found");
-            let old = kept
-                .arbiter
-                .remove(id, request)
-                .expect("invariant: just found");
-            kept.arbiter
-                .insert(Entry::new(old.ask, old.hint, true, peer));
-            self.touch(lock);
-            self.schedule(lock, false, out);
+        if inside.is_some() && self.believes_inside() {
+            self.rank_inside(ask, out);
+        } else if let Some(members) = inside {
+            self.check_inside(place, ask, members, out);
         }
         let lock = self
             .sessions
@@ -267,14 +258,10 @@ impl LockNode {
             return;
         }
         if let Some(old) = self.peers.get_mut(old) {
-            old.requests = old.requests.saturating_sub(1);
             old.carried.remove(&(place, request));
         }
-        if let Some(peer) = self.peers.get_mut(peer) {
-            peer.requests += 1;
-            if detached {
-                peer.carried.insert((place, request));
-            }
+        if let Some(peer) = self.peers.get_mut(peer).filter(|_| detached) {
+            peer.carried.insert((place, request));
         }
         self.forget_peer(old);
     }
@@ -314,7 +301,7 @@ impl LockNode {
             floor: grant.floor,
             limit: grant.limit,
             incarnation: self.incarnation,
-            clock: self.now.wall,
+            clock: self.token_clock(),
         };
         self.send(peer, locked, out);
     }
@@ -523,6 +510,12 @@ impl LockNode {
                 self.by_name.remove(&kept.name);
             }
         }
+    }
+
+    /// The largest token in any floor or limit.
+    pub fn highest_token(&self) -> Token {
+        let (floor, limit) = self.highest();
+        floor.max(limit)
     }
 
     /// The largest token that may have been used in any lock here, and the largest registered.

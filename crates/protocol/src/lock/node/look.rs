@@ -28,7 +28,7 @@ impl LockNode {
 
     /// How many requests it keeps, waiting and granted.
     pub fn requests(&self) -> usize {
-        self.peers.iter().map(|(_, peer)| peer.requests).sum()
+        self.accounts.requests()
     }
 
     /// Locks with a request whose name has this prefix, from a cursor on (0 at first), and the

@@ -12,6 +12,8 @@
 //! - Whoever is granted a lock is told a floor that covers every token that an earlier conflicting
 //!   grant of this node may have used.
 //! - No limit above the ceiling on disk leaves the node.
+//! - No limit, floor or named token is further ahead of the token clock than the configuration
+//!   allows, whatever clients say.
 
 mod access;
 mod canon;
@@ -20,10 +22,13 @@ mod ends;
 mod gate;
 mod locks;
 mod look;
+mod migration;
+mod quota;
 mod resume;
 mod serial;
 mod sessions;
 mod start;
+mod token_clock;
 mod tokens;
 mod watch;
 
@@ -32,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::access::{Access, Who};
+use super::access::Access;
 use super::api::{LockView, NodeEffects, NodeEvent, NodeInput, To};
 use super::arbiter::{Arbiter, Step};
 use super::config::{Config, Policy};
@@ -73,13 +78,17 @@ pub struct LockNode {
     /// Who may do what.
     access: Arc<Access>,
     /// Who is at the other end of connections that have said nothing yet.
-    arrivals: Table<LinkId, Who>,
+    arrivals: Table<LinkId, quota::Origin>,
+    /// Who makes it keep how much.
+    accounts: quota::Accounts,
     /// Sessions that an operator revoked: until when that is remembered, and who said so.
     revoked: BTreeMap<SessionId, (Instant, Arc<str>)>,
     revoked_by_age: VecDeque<(Instant, SessionId)>,
     /// How many sessions that are kept are revoked.
     revoked_here: usize,
 
+    /// What bounds all tokens.
+    tokens: token_clock::TokenClock,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     last_grant: GrantNo,
     /// Tokens up to this one may have been used in every lock that is not kept.
@@ -93,6 +102,8 @@ pub struct LockNode {
     /// Locks to be scheduled when the present step has seen everything it brings.
     deferred: Option<Vec<u32>>,
     watchers: watch::Watchers,
+    /// Claims to be inside that other nodes are asked about.
+    checks: BTreeMap<(SessionId, RequestNo), migration::InsideCheck>,
     gates: gate::Gates,
 }
 
@@ -122,7 +133,7 @@ struct Peer {
     conn: ConnNo,
     link: Option<LinkId>,
     /// Who is at the other end; none if nobody said so, and everything is believed.
-    who: Option<Who>,
+    origin: Option<quota::Origin>,
     /// When the connection's last heartbeat came (the handshake is the first).
     heard: Instant,
     /// When its attached sessions and its grants were last renewed.
@@ -137,10 +148,11 @@ struct Peer {
     loose: BTreeSet<u32>,
     /// Detached requests that its connection carries.
     carried: BTreeSet<(u32, RequestNo)>,
-    requests: usize,
     /// Messages to it wait until this many records are on disk.
     hold: u64,
     timer: Option<Instant>,
+    /// Who pays for what it watches.
+    pays: Option<u32>,
     /// What it watches.
     lookout: Option<Box<watch::Lookout>>,
 }
@@ -153,6 +165,8 @@ struct Session {
     owner: Arc<str>,
     /// In whose name it asks.
     principal: Arc<str>,
+    /// Who pays for it and for its requests.
+    account: u32,
     /// If an operator revoked it: when it ends, whatever is heard.
     revoked: Option<Instant>,
     /// The client it is attached to; of a detached session, whoever opened it.
@@ -182,6 +196,8 @@ struct Lock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Node,
+    /// The others are told the token clock.
+    Clock,
     Peer(ClientId),
     Session(SessionId),
     Watch(ClientId),
@@ -189,6 +205,8 @@ enum Timer {
     Gate(u32),
     /// A grant that is renewed no more ends.
     Doom(SessionId, RequestNo),
+    /// Nodes that were asked about a claim to be inside have had their time.
+    InsideCheck(SessionId, RequestNo),
 }
 
 impl LockNode {
@@ -285,16 +303,18 @@ impl LockNode {
             self.timers.pop();
             match timer {
                 Timer::Node => self.node_timer(out),
+                Timer::Clock => self.clock_timer(out),
                 Timer::Peer(client) => self.peer_timer(client, out),
                 Timer::Session(session) => self.session_timer(session, out),
                 Timer::Watch(client) => self.watch_timer(client),
                 Timer::Gate(lock) => self.gate_timer(lock, out),
                 Timer::Doom(session, request) => self.doom_timer(session, request, out),
+                Timer::InsideCheck(session, request) => self.check_timer(session, request, out),
             }
         }
         self.schedule_deferred(out);
         self.bury();
-        self.forgive();
+        self.forgive(out);
     }
 
     /// Forgets tombstones whose time is over.
@@ -375,6 +395,13 @@ impl LockNode {
             Message::Alive { node, incarnation } if node == from => {
                 self.remember_life(node, incarnation);
             }
+            Message::TokenClock { clock, asks } => self.clock_told(from, clock, asks, out),
+            Message::ConfirmGrant(ask) => self.confirm_grant(from, &ask, out),
+            Message::GrantConfirmed {
+                session,
+                request,
+                granted,
+            } => self.grant_confirmed(from, session, request, granted, out),
             Message::Travel(travel) => self.travel_comes(*travel, out),
             _ => self.event(NodeEvent::Refused(super::message::Refusal::Unfit), out),
         }
@@ -400,6 +427,7 @@ impl Machine for LockNode {
             }
             return;
         }
+        self.read_clocks(out);
         match input {
             NodeInput::Durable(records) => self.durable(records, out),
             NodeInput::Receive(link, _) if self.is_starting() => {
@@ -412,7 +440,12 @@ impl Machine for LockNode {
             NodeInput::Drain => self.drain(out),
             NodeInput::Stop => self.stop(out),
             NodeInput::Expire(session) => self.expire_now(session, out),
-            NodeInput::Opened(link, who) => self.arrives(link, who),
+            NodeInput::Opened(link, who) => self.arrives(link, quota::Origin::Known(who)),
+            NodeInput::OpenedFrom {
+                link,
+                address,
+                gateway,
+            } => self.arrives(link, quota::Origin::Address(address, gateway)),
             NodeInput::Access(access) => self.set_access(access, out),
             NodeInput::Revoke { session, by, force } => self.revoke(session, by, force, out),
             NodeInput::Consent {
@@ -435,11 +468,13 @@ impl Machine for LockNode {
         let Reverse((at, timer)) = self.timers.peek()?;
         let reason = match timer {
             Timer::Node => "node",
+            Timer::Clock => "token clock",
             Timer::Peer(_) => "connection lease",
             Timer::Session(_) => "session",
             Timer::Watch(_) => "watch",
             Timer::Gate(_) => "consent",
             Timer::Doom(..) => "grant",
+            Timer::InsideCheck(..) => "claim to be inside",
         };
         Some(Wake { at: *at, reason })
     }

@@ -14,6 +14,7 @@ impl LockNode {
     /// Collects a resume and applies it when it is complete.
     pub(super) fn resume_part(&mut self, place: u32, part: Resume, out: &mut NodeEffects) {
         let limits = self.config.limits;
+        let (sessions, requests) = self.resume_limits(place);
         let Some(peer) = self.peers.get_mut(place) else {
             return;
         };
@@ -21,8 +22,8 @@ impl LockNode {
         all.sessions.extend(part.sessions);
         all.live.extend(part.live);
         all.done.extend(part.done);
-        if all.sessions.len() > limits.sessions_per_client
-            || all.live.len() > limits.requests_per_client
+        if all.sessions.len() > sessions
+            || all.live.len() > requests
             || all.done.len() > limits.unacknowledged
         {
             let why = Refusal::RequestLimit;
@@ -193,7 +194,7 @@ impl LockNode {
     fn claim_missing(&mut self, place: u32, session: u32, claim: Claim, out: &mut NodeEffects) {
         let (id, request) = (claim.ask.session, claim.ask.request);
         if !claim.holding {
-            let inside = claim.inside.is_some();
+            let inside = claim.inside.map(|_| claim.members);
             self.request(place, claim.ask, claim.hint, inside, out);
             return;
         }
@@ -208,7 +209,8 @@ impl LockNode {
             self.dead(place, id, Some(request), out);
             return;
         };
-        let mut entry = Entry::new(claim.ask.clone(), claim.hint, true, place);
+        let hint = self.believable(claim.hint);
+        let mut entry = Entry::new(claim.ask.clone(), hint, true, place);
         entry.grant = Some(Grant {
             number: claim.seen,
             floor: Token(0),

@@ -132,8 +132,7 @@ impl LockNode {
             self.bar(peer, id, Some(request), Some(&ask.name), why, out);
             return;
         }
-        let believable = hint <= self.token_bound();
-        let hint = if believable { hint } else { Token(0) };
+        let hint = self.believable(hint);
         let mut entry = Entry::new(ask, hint, false, peer);
         entry.way = Some(Box::new(Way {
             route,

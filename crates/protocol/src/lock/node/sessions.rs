@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::quota::{Item, Origin, Payer};
 use super::{LockNode, Peer, Session, State, Timer};
 use crate::id::{ClientId, ConnNo, GrantNo, LinkId, RequestNo, SessionId};
 use crate::lock::access::PRINCIPAL_MAX;
@@ -28,7 +29,7 @@ impl LockNode {
         if self.links.get(&link).is_some() {
             return;
         }
-        let who = self.arrivals.remove(&link);
+        let origin = self.arrivals.remove(&link);
         let place = match self.clients.get(&client).copied() {
             Some(place) => place,
             None if self.peers.len() >= self.config.limits.clients => {
@@ -37,7 +38,7 @@ impl LockNode {
             }
             None => self.add_peer(client),
         };
-        if self.is_stranger(place, who.as_ref()) {
+        if self.is_stranger(place, origin.as_ref().and_then(Origin::who)) {
             self.turn_away(link, Refusal::NotPermitted, out);
             return;
         }
@@ -67,7 +68,7 @@ impl LockNode {
             .expect("invariant: a client is a peer");
         peer.conn = conn;
         peer.link = Some(link);
-        peer.who = who;
+        peer.origin = origin;
         peer.heard = now;
         peer.partial = None;
         peer.resumed = peer.sessions.is_empty() && peer.carried.is_empty();
@@ -79,7 +80,7 @@ impl LockNode {
         let welcome = Message::Welcome {
             node: self.id,
             incarnation: self.incarnation,
-            clock: self.now.wall,
+            clock: self.token_clock(),
         };
         self.send(place, welcome, out);
     }
@@ -96,7 +97,7 @@ impl LockNode {
             id,
             conn: ConnNo(0),
             link: None,
-            who: None,
+            origin: None,
             heard: self.now.mono,
             renewed: self.now.mono,
             resumed: true,
@@ -104,9 +105,9 @@ impl LockNode {
             sessions: BTreeSet::new(),
             loose: BTreeSet::new(),
             carried: BTreeSet::new(),
-            requests: 0,
             hold: 0,
             timer: None,
+            pays: None,
             lookout: None,
         });
         self.clients.insert(id, place);
@@ -211,7 +212,7 @@ impl LockNode {
                 }
             }
         }
-        let clock = self.now.wall;
+        let clock = self.token_clock();
         self.send(place, Message::Beat { beat, clock, noted }, out);
     }
 
@@ -285,16 +286,18 @@ impl LockNode {
     }
 
     pub(super) fn open(&mut self, peer: u32, info: &SessionInfo, out: &mut NodeEffects) {
-        if let Err(why) = self.add_session(peer, info, out) {
+        if let Err(why) = self.add_session(peer, info, false, out) {
             self.bar(peer, info.session, None, None, why, out);
         }
     }
 
-    /// Adds a session, or finds it there already.
+    /// Adds a session, or finds it there already. What was on disk has its place, whatever the
+    /// limits are now.
     pub(super) fn add_session(
         &mut self,
         peer: u32,
         info: &SessionInfo,
+        stored: bool,
         out: &mut NodeEffects,
     ) -> Result<u32, Refusal> {
         let principal = self.principal_of(peer, &info.principal);
@@ -326,11 +329,17 @@ impl LockNode {
         if info.owner.len() > limits.owner_bytes || principal.len() > PRINCIPAL_MAX {
             return Err(Refusal::Size);
         }
-        let keeper = self.peers.get(peer).ok_or(Refusal::Unfit)?;
-        let kept = keeper.sessions.len() + keeper.carried.len() + keeper.loose.len();
-        if kept >= limits.sessions_per_client {
+        let payer = match &principal {
+            named if stored && !named.is_empty() => Payer::Named(named.clone()),
+            _ => self.payer(peer, &info.principal),
+        };
+        let item = Item::session(&info.owner, &principal);
+        let account = self.accounts.find(&payer);
+        if !stored && !self.accounts.has_room(account, item, limits) {
             return Err(Refusal::SessionLimit);
         }
+        let account = self.accounts.open(payer);
+        self.accounts.charge(account, item);
         self.cover_ttl(peer, info.ttl, out);
         let now = self.now.mono;
         let place = self.sessions.insert(Session {
@@ -339,6 +348,7 @@ impl LockNode {
             detached: info.detached,
             owner: info.owner.clone(),
             principal,
+            account,
             revoked: None,
             peer,
             renewed: now,
@@ -473,6 +483,8 @@ impl LockNode {
             return;
         };
         self.by_session.remove(&session.id);
+        let item = Item::session(&session.owner, &session.principal);
+        self.accounts.refund(session.account, item);
         self.revoked_here -= usize::from(session.revoked.is_some());
         if session.ttl >= self.disk.longest_ttl && session.ttl > self.config.times.link_ttl {
             let at = self.now.mono + self.config.times.link_ttl;
@@ -574,7 +586,7 @@ impl LockNode {
 
     /// A priority must not lie far in the future: it would wait behind everyone for ever.
     pub(super) fn too_far(&self, t: u64) -> bool {
-        Wall(t) > self.now.wall.plus(self.config.times.priority_ahead)
+        Wall(t) > self.token_clock().plus(self.config.times.priority_ahead)
     }
 
     /// A grant number that no grant has.

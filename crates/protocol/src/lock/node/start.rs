@@ -7,6 +7,7 @@ use std::time::Duration;
 use conclave_quorum::NodeSet;
 
 use super::disk::Disk;
+use super::token_clock::TokenClock;
 use super::{LockNode, State, Timer};
 use crate::id::{GrantNo, Incarnation, NodeId, Token};
 use crate::lock::api::{NodeEffects, NodeEvent, To};
@@ -16,7 +17,7 @@ use crate::lock::message::{Message, Recovered};
 use crate::lock::plant::Plant;
 use crate::lock::record::{Record, Snapshot, Stored, StoredGrant};
 use crate::table::{Slab, Table};
-use crate::time::{Instant, Now};
+use crate::time::{Instant, Now, Wall};
 
 /// What a node finds when it starts.
 #[derive(Clone, Debug)]
@@ -68,7 +69,13 @@ impl LockNode {
         let last = stored
             .incarnation
             .map_or(0, |last| last.0.saturating_add(LIFE));
-        let incarnation = Incarnation(last.max(now.wall.0).max(LIFE));
+        // Every floor that is on disk lies within the bound of this clock.
+        let forgets = config.rules.has(Plant::TokenClockForgotten);
+        let ahead = crate::time::micros_of(config.times.token_ahead);
+        let floor = stored.ceiling.max(stored.default_floor).0;
+        let clock = stored.clock.0.max(floor.saturating_sub(ahead));
+        let tokens = TokenClock::new(now, if forgets { 0 } else { clock });
+        let incarnation = Incarnation(last.max(tokens.shown()).max(LIFE));
         // Nothing that a front of a hierarchy says rests on its own disk.
         let restart = config.gate.map_or(config.restart, |_| Restart::Pause);
         let mut node = Self {
@@ -89,11 +96,13 @@ impl LockNode {
             tombs_by_age: VecDeque::new(),
             access: Arc::default(),
             arrivals: Table::new(seed),
+            accounts: super::quota::Accounts::default(),
             revoked: BTreeMap::new(),
             revoked_by_age: VecDeque::new(),
             revoked_here: 0,
             timers: BinaryHeap::new(),
             last_grant: GrantNo(incarnation.0),
+            tokens,
             default_floor: stored.default_floor,
             served: stored.ceiling > Token(0),
             lives: BTreeMap::new(),
@@ -101,6 +110,7 @@ impl LockNode {
             steps: Vec::new(),
             deferred: None,
             watchers: super::watch::Watchers::default(),
+            checks: BTreeMap::new(),
             gates: super::gate::Gates::default(),
             config,
         };
@@ -117,7 +127,7 @@ impl LockNode {
     }
 
     fn begin_new(&mut self, out: &mut NodeEffects) {
-        self.default_floor = self.clock();
+        self.default_floor = Token(self.token_clock().0);
         self.write_birth(out);
         self.after_records(State::Serving);
     }
@@ -126,6 +136,8 @@ impl LockNode {
     fn write_birth(&mut self, out: &mut NodeEffects) {
         self.last_grant = GrantNo(self.incarnation.0);
         self.persist(Record::DefaultFloor(self.default_floor), out);
+        let (ceiling, clock) = (self.disk.ceiling(), self.clock_for_disk());
+        self.persist(Record::Ceiling { ceiling, clock }, out);
         let longest = self.disk.longest_ttl;
         self.persist(Record::LongestTtl(longest), out);
         // The life comes last: a disk that has one has all that it rests on.
@@ -151,11 +163,13 @@ impl LockNode {
             self.after_records(State::Serving);
             return;
         }
+        self.restore_revocations(&stored);
         if let Some(snapshot) = clean {
             self.default_floor = snapshot.floor.max(stored.default_floor);
             for grant in &snapshot.grants {
                 self.restore(grant, out);
             }
+            self.end_restored(&stored);
             self.after_records(State::Serving);
             return;
         }
@@ -165,6 +179,7 @@ impl LockNode {
             for grant in stored.grants.values() {
                 self.restore(grant, out);
             }
+            self.end_restored(&stored);
             self.after_records(State::Serving);
             return;
         }
@@ -188,7 +203,7 @@ impl LockNode {
         let client = stored.client;
         let peer = self.clients.get(&client).copied();
         let peer = peer.unwrap_or_else(|| self.add_peer(client));
-        let Ok(session) = self.add_session(peer, &stored.session, out) else {
+        let Ok(session) = self.add_session(peer, &stored.session, true, out) else {
             return;
         };
         let mut entry = Entry::new(stored.ask.clone(), Token(0), false, peer);
@@ -279,7 +294,7 @@ impl LockNode {
     /// Tells all others of a life that is not the first: its number may be ahead of the clock, and
     /// they must remember it should the disk be lost one day.
     pub(super) fn announce_life(&self, out: &mut NodeEffects) {
-        if self.incarnation.0 <= self.now.wall.0 {
+        if self.incarnation.0 <= self.token_clock().0 {
             return;
         }
         for node in self.config.quorums.all() {
@@ -332,8 +347,17 @@ impl LockNode {
             floor,
             limit,
             incarnation: known,
+            clock: self.token_clock(),
         };
         out.send(To::Node(node), Message::Recovered(answer));
+    }
+
+    /// No token above the first was ever given away here; and the last life of another node that
+    /// is known here.
+    pub fn known(&self, node: NodeId) -> (Token, Incarnation) {
+        let (floor, limit) = self.highest();
+        let life = self.lives.get(&node).copied().unwrap_or_default();
+        (floor.max(limit), life)
     }
 
     pub(super) fn recovered(&mut self, answer: Recovered, out: &mut NodeEffects) {
@@ -364,8 +388,11 @@ impl LockNode {
             return;
         }
         let without_limits = self.config.rules.has(Plant::RecoverWithoutLimits);
+        let without_clock = self.config.rules.has(Plant::RecoverWithoutClock);
         let (mut floor, mut life) = (Token(0), self.incarnation);
+        let mut clock = Wall(0);
         for answer in recovery.heard.values() {
+            clock = clock.max(answer.clock);
             floor = floor.max(answer.floor);
             if !without_limits {
                 floor = floor.max(answer.limit);
@@ -374,6 +401,10 @@ impl LockNode {
         }
         self.incarnation = life;
         self.default_floor = floor;
+        if !without_clock {
+            self.hear_token_clock(clock);
+            self.make_room_for(floor);
+        }
         self.served = true;
         self.write_birth(out);
         self.after_records(State::Serving);

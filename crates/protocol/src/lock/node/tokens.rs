@@ -1,6 +1,7 @@
 //! What holders say about their tokens.
 
 use super::LockNode;
+use super::quota::Item;
 use crate::id::{SessionId, Token};
 use crate::lock::api::{NodeEffects, NodeEvent};
 use crate::lock::message::{Entered, GrantRef, Message, Refusal};
@@ -15,16 +16,25 @@ impl LockNode {
         token: Token,
         out: &mut NodeEffects,
     ) {
-        if token > self.token_bound() {
-            let (session, request) = (grant.session, grant.request);
-            self.deny(peer, session, Some(request), Refusal::TokenAhead, out);
-            return;
-        }
         let end = self.block_end(grant);
+        let bound = self.token_bound();
         let Some((_, entry)) = self.granted(grant) else {
             self.no_grant(peer, grant, out);
             return;
         };
+        if end.is_none() && token > bound {
+            let (session, request) = (grant.session, grant.request);
+            let clock = self.token_clock();
+            self.ask_clocks(out);
+            self.deny(
+                peer,
+                session,
+                Some(request),
+                Refusal::TokenAhead { clock },
+                out,
+            );
+            return;
+        }
         if end.is_some_and(|end| token > end) {
             // Another consent brings larger tokens, and only another consent.
             let (session, request) = (grant.session, grant.request);
@@ -52,14 +62,15 @@ impl LockNode {
             edition,
         } = entered;
         let (session, request) = (grant.session, grant.request);
-        if note
+        if let Some(why) = note
             .as_ref()
-            .is_some_and(|note| note.len() > self.config.limits.note_bytes)
+            .and_then(|note| self.note_refusal(session, note))
         {
-            self.deny(peer, session, Some(request), Refusal::Size, out);
+            self.deny(peer, session, Some(request), why, out);
             return false;
         }
         let lowers = self.config.rules.has(Plant::KeepaliveLowersLimit);
+        let unchecked = self.config.rules.has(Plant::EnteredUnchecked);
         let now = self.now.mono;
         let Some((place, entry)) = self.granted(grant) else {
             self.no_grant(peer, grant, out);
@@ -67,7 +78,7 @@ impl LockNode {
         };
         let ask = entry.ask.clone();
         let held = entry.grant.as_mut().expect("invariant: just found");
-        if token > held.limit {
+        if token > held.limit && !unchecked {
             self.deny(peer, session, Some(request), Refusal::TokenAboveLimit, out);
             return false;
         }
@@ -77,11 +88,18 @@ impl LockNode {
         let first = !std::mem::replace(&mut held.entered, true);
         entry.used = entry.used.max(token);
         // Of notes that come late the newest stays.
-        if note.is_some() && edition >= entry.edition {
+        let newer = note.is_some() && edition >= entry.edition;
+        let old = newer.then(|| Item::note(entry.note.as_deref()));
+        if newer {
             entry.note = note;
             entry.edition = edition;
         }
+        let new = newer.then(|| Item::note(entry.note.as_deref()));
         let session = self.sessions.get_mut(place).expect("invariant: just found");
+        if let (Some(old), Some(new)) = (old, new) {
+            self.accounts.charge(session.account, new);
+            self.accounts.refund(session.account, old);
+        }
         let lock = session.requests.get(&request).copied();
         if session.detached {
             session.entered = true;

@@ -4,11 +4,15 @@
 //! is told is how the lock looks at that moment. A connection is told so much at a time; the rest
 //! waits for the next time. If too many changes wait, the watch starts over with a list of all
 //! its locks, so nothing grows with the number of changes. Watches end with their connection.
+//!
+//! What a change costs is bounded too: a connection watches the same thing once, and prefixes of
+//! few lengths, so that few of its watches are about one lock.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::quota::Item;
 use super::{LockNode, State, Timer};
 use crate::id::{ClientId, Name, WatchNo};
 use crate::lock::api::{NodeEffects, NodeEvent};
@@ -20,6 +24,8 @@ use crate::time::Instant;
 const PACE: Duration = Duration::from_millis(10);
 /// About how many bytes it is told at a time.
 const BYTES: usize = 128 << 10;
+/// Prefixes of so many lengths are watched on one connection: no lock has more of them.
+const LENGTHS_MAX: usize = 16;
 /// How many places of a list are looked at each time.
 const SCAN_MAX: u32 = 4096;
 
@@ -95,6 +101,10 @@ impl Watchers {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lookout {
     watches: BTreeMap<WatchNo, Watching>,
+    /// What is watched.
+    all: BTreeSet<Watch>,
+    /// The lengths of watched prefixes, and how many prefixes have each.
+    lengths: BTreeMap<usize, usize>,
     /// Locks that changed since they were told, oldest change first.
     changed: VecDeque<(WatchNo, Name)>,
     /// The same, to have each once.
@@ -112,6 +122,42 @@ struct Watching {
 }
 
 impl Lookout {
+    /// Why this is not watched beside what is watched already, if so.
+    fn refuses(&self, no: WatchNo, what: &Watch) -> Option<Refusal> {
+        if self.watches.contains_key(&no) || self.all.contains(what) {
+            return Some(Refusal::Unfit);
+        }
+        let new = match what {
+            Watch::Name(_) => false,
+            Watch::Prefix(prefix) => !self.lengths.contains_key(&prefix.len()),
+        };
+        (new && self.lengths.len() >= LENGTHS_MAX).then_some(Refusal::WatchLimit)
+    }
+
+    fn add(&mut self, no: WatchNo, what: Watch) {
+        if let Watch::Prefix(prefix) = &what {
+            *self.lengths.entry(prefix.len()).or_default() += 1;
+        }
+        self.all.insert(what.clone());
+        let list = Some(0);
+        self.watches.insert(no, Watching { what, list });
+    }
+
+    fn remove(&mut self, no: WatchNo) -> Option<Watch> {
+        let Watching { what, .. } = self.watches.remove(&no)?;
+        self.all.remove(&what);
+        if let Watch::Prefix(prefix) = &what
+            && let Some(count) = self.lengths.get_mut(&prefix.len())
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&prefix.len());
+            }
+        }
+        self.forget_changes(no);
+        Some(what)
+    }
+
     /// Takes note of a change, or lets the watch start over if too many wait.
     fn change(&mut self, no: WatchNo, name: &Name, most: usize) {
         if !self.waiting.insert((no, name.clone())) {
@@ -146,24 +192,22 @@ impl LockNode {
         let barred = !self.may_watch(place, &what);
         let limits = &self.config.limits;
         let size = what.bytes().len();
+        let payer = self.payer(place, &Arc::default());
+        let (account, item) = (self.accounts.find(&payer), Item::watch(size));
+        let full =
+            self.watchers.count >= limits.watches || !self.accounts.has_room(account, item, limits);
         let Some(peer) = self.peers.get_mut(place) else {
             return;
         };
-        let kept = peer.lookout.as_ref().map_or(0, |look| look.watches.len());
-        let known = peer
-            .lookout
-            .as_ref()
-            .is_some_and(|look| look.watches.contains_key(&no));
+        let look = peer.lookout.as_ref();
         let refusal = if barred {
             Some(Refusal::NotPermitted)
-        } else if known {
-            Some(Refusal::Unfit)
+        } else if let Some(why) = look.and_then(|look| look.refuses(no, &what)) {
+            Some(why)
         } else if size > limits.name_bytes || size == 0 && matches!(what, Watch::Name(_)) {
             Some(Refusal::Size)
-        } else if kept >= limits.watches_per_client || self.watchers.count >= limits.watches {
-            Some(Refusal::WatchLimit)
         } else {
-            None
+            full.then_some(Refusal::WatchLimit)
         };
         if let Some(why) = refusal {
             self.event(NodeEvent::Refused(why), out);
@@ -172,9 +216,10 @@ impl LockNode {
             return;
         }
         self.watchers.add(&what, (place, no));
-        let list = Some(0);
-        let look = peer.lookout.get_or_insert_default();
-        look.watches.insert(no, Watching { what, list });
+        peer.lookout.get_or_insert_default().add(no, what);
+        let account = self.accounts.open(payer);
+        self.accounts.charge(account, item);
+        peer.pays = Some(account);
         self.watchers.ready.insert(place);
     }
 
@@ -185,12 +230,21 @@ impl LockNode {
         let Some(look) = &mut peer.lookout else {
             return;
         };
-        if let Some(watching) = look.watches.remove(&no) {
-            look.forget_changes(no);
-            self.watchers.remove(&watching.what, (place, no));
-        }
+        let removed = look.remove(no);
         if look.watches.is_empty() {
             peer.lookout = None;
+        }
+        let pays = peer.pays;
+        if let Some(what) = removed {
+            self.forget_watch(place, pays, no, &what);
+        }
+    }
+
+    fn forget_watch(&mut self, place: u32, pays: Option<u32>, no: WatchNo, what: &Watch) {
+        self.watchers.remove(what, (place, no));
+        if let Some(account) = pays {
+            let item = Item::watch(what.bytes().len());
+            self.accounts.refund(account, item);
         }
     }
 
@@ -209,12 +263,12 @@ impl LockNode {
 
     /// The connection is gone, and its watches with it.
     pub(super) fn unwatch_all(&mut self, place: u32) {
-        let look = self
-            .peers
-            .get_mut(place)
-            .and_then(|peer| peer.lookout.take());
+        let Some(peer) = self.peers.get_mut(place) else {
+            return;
+        };
+        let (look, pays) = (peer.lookout.take(), peer.pays.take());
         for (no, watching) in look.into_iter().flat_map(|look| look.watches) {
-            self.watchers.remove(&watching.what, (place, no));
+            self.forget_watch(place, pays, no, &watching.what);
         }
         self.watchers.ready.remove(&place);
     }

@@ -380,16 +380,19 @@ impl Orderer {
             self.leave(now, out);
             return;
         }
+        if rejoins {
+            // Whoever lost its disk needs its rank to be known to a quorum, and changes nothing:
+            // it may act as a node, from which the others take only what they have.
+            self.propose(now, attempt, state, out);
+            return;
+        }
         let operations = self.operations(&attempt.views);
         let next = self.build(now, &state, &operations);
-        match next {
-            Some(next) => self.propose(now, attempt, next, out),
-            // Whoever lost its disk needs its rank to be known to a quorum.
-            None if rejoins => self.propose(now, attempt, state, out),
-            None => {
-                self.serve(&attempt, &state, out);
-                self.next_round(now, false, out);
-            }
+        if let Some(next) = next {
+            self.propose(now, attempt, next, out);
+        } else {
+            self.serve(&attempt, &state, out);
+            self.next_round(now, false, out);
         }
     }
 

@@ -31,6 +31,9 @@ pub use mend::Remedy;
 pub use read::ObjectView;
 use upload::Upload;
 
+/// So far ahead of the largest rank seen a node's may be.
+const RANKS_AHEAD: u64 = 1 << 20;
+
 /// What a step of the server leads to.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectOut {
@@ -247,12 +250,16 @@ impl ObjectServer {
             return Some(ObjectRefusal::Name);
         }
         if self.ports.get(&link)?.caller.node.is_some() {
-            let looks = match ask {
+            let may = match ask {
                 ObjectAsk::Fetch { .. } => true,
                 ObjectAsk::Peek { spans, .. } => spans.is_empty(),
+                ObjectAsk::Get { rank, .. } => self.is_near(object, *rank),
+                ObjectAsk::Propose { rank, stamp, .. } | ObjectAsk::Commit { rank, stamp, .. } => {
+                    self.is_near(object, *rank) && self.committed(object).stamp() == *stamp
+                }
                 _ => false,
             };
-            return (!looks).then_some(ObjectRefusal::NotPermitted);
+            return (!may).then_some(ObjectRefusal::NotPermitted);
         }
         let want = match ask {
             ObjectAsk::Submit { .. }
@@ -266,6 +273,18 @@ impl ObjectServer {
             ObjectAsk::Unwatch { .. } => return None,
         };
         (!self.may(link, object, want)).then_some(ObjectRefusal::NotPermitted)
+    }
+
+    /// Whether there is such an object here.
+    pub fn has(&self, object: &Name) -> bool {
+        self.entries.get(object).is_some_and(Entry::is_kept)
+    }
+
+    /// Whether a node may use this rank: one that lies could otherwise take the largest there is,
+    /// and nobody would ever have a larger one.
+    fn is_near(&self, object: &Name, rank: Rank) -> bool {
+        let most = self.rank(object).round.saturating_add(RANKS_AHEAD);
+        self.has(object) && rank.round <= most
     }
 
     /// The entry of an object, if there is one or room for another.

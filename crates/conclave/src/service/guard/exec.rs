@@ -10,8 +10,8 @@ use std::process::Command;
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid};
 
-use super::place::shown;
 use crate::cli::Failure;
+use crate::service::place::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecGuarded {
@@ -46,7 +46,7 @@ pub(crate) fn end_with(parent: i32) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("cannot watch the parent process: {error}")))?;
     let now = getppid().map(Pid::as_raw_nonzero);
     if now.is_none_or(|now| now.get() != parent) {
-        return Err(Failure::Exit(super::signals::code_of_signal(
+        return Err(Failure::Exit(crate::service::signals::code_of_signal(
             Signal::TERM.as_raw(),
         )));
     }
