@@ -261,6 +261,8 @@ options! {
     max_inside: u32 = 0,
     /// How many late members may pass a waiting request.
     max_bypass: u32 = 16,
+    /// Whether the cluster also has a policy of serial locks, for names that nobody asks for.
+    serial_beside: bool = false,
     /// What nodes keep on disk.
     restart: Restart = Restart::Pause,
     /// The longest TTL that nodes accept.
@@ -462,6 +464,13 @@ impl Options {
         };
         config.restart = self.restart;
         config.policies = vec![(Vec::new(), policy)];
+        if self.serial_beside {
+            let serial = Policy {
+                protocol: Protocol::Serial,
+                ..policy
+            };
+            config.policies.push((b"serial/".to_vec(), serial));
+        }
         config.rules = self.plant.map_or_else(Rules::default, Rules::planted);
         config.observe = observe;
         Ok(Arc::new(config))

@@ -106,6 +106,8 @@ pub fn swarm(protocol: Protocol, seed: u64, plant: Option<Plant>) -> Options {
         }
     }
     if plant.is_none() && protocol == Protocol::Parallel {
+        let mut own = Prng::new(seed ^ 0x0062_6573_6964);
+        options.serial_beside = own.chance(0.2);
         let mut own = Prng::new(seed ^ 0x746f_6b65_6e73);
         if own.chance(0.25) {
             spoil_tokens(&mut options, &mut own);
@@ -274,6 +276,11 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
         }
         Plant::SilentExpiry => options.expire = 8.0,
         Plant::LeaveBeforeNoted => leave_nodes(options),
+        Plant::NoWayBack => {
+            leave_nodes(options);
+            options.serial_beside = true;
+            "majority(3)".clone_into(&mut options.system);
+        }
         Plant::HandleWaits => {
             leave_nodes(options);
             options.detach = 1.0;

@@ -72,7 +72,7 @@ pub struct LockNode {
     /// Locks without a request, oldest first, with the stamp they became idle at.
     idle: VecDeque<(u32, u64)>,
     idle_stamp: u64,
-    /// Ended detached requests, so that a late message cannot bring them back.
+    /// Ended requests that are detached or travel, so that a late message cannot bring them back.
     tombs: BTreeMap<(SessionId, RequestNo), Instant>,
     tombs_by_age: VecDeque<(Instant, SessionId, RequestNo)>,
     /// Who may do what.
