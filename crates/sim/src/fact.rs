@@ -240,6 +240,12 @@ pub trait Eyes {
         u64::MAX
     }
 
+    /// Whether a quorum has served the client of a hold and been reachable for a while, and
+    /// nobody ends the holds of others in this world.
+    fn keepable(&self, _holder: &Holder) -> bool {
+        false
+    }
+
     /// The holds that clients keep themselves and that a quorum serves, each with the nanoseconds
     /// that it lasts if nothing more is heard, and those that it should last.
     fn kept_holds(&self) -> Vec<(Holder, u64, u64)> {

@@ -276,6 +276,11 @@ fn bias(options: &mut Options, plant: Plant, rng: &mut Prng) {
         }
         Plant::SilentExpiry => options.expire = 8.0,
         Plant::LeaveBeforeNoted => leave_nodes(options),
+        Plant::NoWayBack => {
+            leave_nodes(options);
+            options.serial_beside = true;
+            "majority(3)".clone_into(&mut options.system);
+        }
         Plant::HandleWaits => {
             leave_nodes(options);
             options.detach = 1.0;

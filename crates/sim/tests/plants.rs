@@ -25,7 +25,7 @@ fn symptoms(plant: Plant) -> &'static [&'static str] {
         }
         Plant::RaisedAboveCeiling => &["token-order", "admission", "token-bound"],
         Plant::SweepBeforePop => &["next-step"],
-        Plant::LeaveBeforeNoted | Plant::LeaveOnRaise => &["kept"],
+        Plant::LeaveBeforeNoted | Plant::LeaveOnRaise | Plant::NoWayBack => &["kept"],
         Plant::HandleWaits => &["kept", "served-in-time"],
         Plant::HedgeStaysLate => &["served-in-time"],
         Plant::BoundFromCeiling

@@ -113,6 +113,8 @@ plants! {
         "A hold that moves leaves its old node before the new one knows that it is inside.",
     LeaveOnRaise "leave-on-raise" "lock"
         "A hold that takes a larger token leaves its old nodes before the new ones know of it.",
+    NoWayBack "no-way-back" "lock"
+        "A hold cannot come back to a node that it has left, where other locks are serial.",
     HandleWaits "handle-waits" "lock"
         "A hold that leaves the last node in trouble is not handed over to its caller.",
     HedgeStaysLate "hedge-stays-late" "lock"

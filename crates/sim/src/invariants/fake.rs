@@ -22,6 +22,7 @@ pub(super) struct Fake {
     pub(super) serving: bool,
     pub(super) servable: bool,
     pub(super) patience: u64,
+    pub(super) keepable: bool,
     pub(super) kept_holds: Vec<(Holder, u64, u64)>,
     pub(super) tokens: Option<(Token, Wall)>,
 }
@@ -75,6 +76,10 @@ impl Eyes for Fake {
         self.patience
     }
 
+    fn keepable(&self, _: &Holder) -> bool {
+        self.keepable
+    }
+
     fn kept_holds(&self) -> Vec<(Holder, u64, u64)> {
         self.kept_holds.clone()
     }
@@ -110,6 +115,7 @@ impl Story {
             serving: true,
             servable: false,
             patience: u64::MAX,
+            keepable: false,
             kept_holds: Vec::new(),
             tokens: None,
         };

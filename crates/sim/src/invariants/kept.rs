@@ -1,8 +1,8 @@
 //! A hold that a quorum could keep lasts.
 //!
 //! While a quorum serves a client, each of its holds lasts for at least half a TTL without another
-//! word of any node, whatever happened to the nodes that it rested on: whoever works under a lock
-//! is not told to stop because one node of many went.
+//! word of any node, whatever happened to the nodes that it rested on, and is not lost before that
+//! time is over: whoever works under a lock is not told to stop because one node of many went.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,8 @@ use crate::fact::{Checker, Eyes, Fact, Holder, True, Violation};
 pub struct Kept {
     /// When each hold began: it lasts for a TTL only once its nodes know of it.
     entered: BTreeMap<Holder, True>,
+    /// Until when each hold lasted when it was last looked at.
+    lasts: BTreeMap<Holder, True>,
 }
 
 impl Checker for Kept {
@@ -26,8 +28,18 @@ impl Checker for Kept {
             Fact::Entered { holder, .. } => {
                 self.entered.insert(holder.clone(), at);
             }
-            Fact::Released { holder } | Fact::Lost { holder } | Fact::Vanished { holder } => {
+            Fact::Lost { holder } => {
                 self.entered.remove(holder);
+                let until = self.lasts.remove(holder).unwrap_or_default();
+                if until > at && eyes.keepable(holder) {
+                    let (who, left) = (name_of(holder), (until.0 - at.0) / 1000);
+                    let what = format!("{who} lost its hold, which had {left} us to go");
+                    return broken(self.property(), at, what);
+                }
+            }
+            Fact::Released { holder } | Fact::Vanished { holder } => {
+                self.entered.remove(holder);
+                self.lasts.remove(holder);
             }
             _ => {}
         }
@@ -35,7 +47,9 @@ impl Checker for Kept {
             return Ok(());
         }
         let holds = eyes.kept_holds();
+        self.lasts.clear();
         for (holder, lasts, least) in holds {
+            self.lasts.insert(holder.clone(), True(at.0 + lasts));
             let since = self.entered.get(&holder).copied().unwrap_or_default();
             let young = since.0.saturating_add(eyes.patience()) > at.0;
             if lasts < least && !young {
@@ -62,5 +76,22 @@ mod tests {
         story.eyes.kept_holds.push((holder(2), 499, 500));
         let what = story.breaks("kept", Fact::Tick);
         assert!(what.contains("client 2"), "{what}");
+    }
+
+    #[test]
+    fn a_hold_that_goes_while_a_quorum_serves_is_named() {
+        let mut story = Story::new(|_| vec![Box::<Kept>::default()]);
+        story.eyes.patience = 0;
+        story.eyes.kept_holds = vec![(holder(1), 5000, 500), (holder(2), 5000, 500)];
+        story.holds(Fact::Tick);
+        story.holds(Fact::Lost { holder: holder(1) });
+        story.eyes.keepable = true;
+        let lost = Fact::Lost { holder: holder(2) };
+        let what = story.breaks("kept", lost);
+        assert!(what.contains("client 2"), "{what}");
+        // One that had run out before is another matter.
+        story.holds(Fact::Tick);
+        story.at += 5000;
+        story.holds(Fact::Lost { holder: holder(2) });
     }
 }

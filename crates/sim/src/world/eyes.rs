@@ -127,6 +127,10 @@ impl Eyes for World<'_> {
         self.patience
     }
 
+    fn keepable(&self, holder: &Holder) -> bool {
+        self.could_keep(holder)
+    }
+
     fn kept_holds(&self) -> Vec<(Holder, u64, u64)> {
         let ttl = self.options.ttl_low_ms * 1_000_000;
         // A short TTL runs out while a lost node is noticed.

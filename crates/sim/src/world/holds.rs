@@ -553,9 +553,13 @@ impl World<'_> {
         if matches!(why, Ended::Refused(Refusal::TokenAhead { .. })) {
             self.turned_away(key);
         }
-        let released = |holder| Fact::Released { holder };
+        // Nobody let go of a hold that a node calls finished.
+        let inside = match why {
+            Ended::NotHeld => |holder| Fact::Lost { holder },
+            _ => |holder| Fact::Released { holder },
+        };
         let outside = |holder| Fact::Ended { holder };
-        self.leave_all(key, released, outside);
+        self.leave_all(key, inside, outside);
         self.remove(key);
     }
 

@@ -5,7 +5,7 @@
 //! faults go on elsewhere.
 
 use conclave_protocol::id::{ClientId, GrantNo, Key};
-use conclave_protocol::lock::{Ask, EntryView, LockNode, Protocol};
+use conclave_protocol::lock::{Ask, EntryView, LockNode, Mode, Protocol};
 use conclave_quorum::NodeSet;
 
 use super::clients::ClientProcess;
@@ -101,12 +101,32 @@ impl World<'_> {
         awake && process.awake_since + self.patience <= self.now
     }
 
-    /// Whether a quorum of this request serves its client.
-    pub(super) fn has_quorum(&self, client: u32, ask: &Ask) -> bool {
+    /// Whether a quorum for this mode serves a client.
+    pub(super) fn has_quorum(&self, client: u32, mode: &Mode) -> bool {
         let nodes = self.nodes.len();
         let well = (0..nodes).filter(|node| self.serves_well(client, *node));
-        let family = self.config.quorums.family(&ask.mode);
+        let family = self.config.quorums.family(mode);
         family.contains_quorum(&NodeSet::of(nodes, well))
+    }
+
+    /// Whether a hold that its client has just lost could have gone on.
+    pub(super) fn could_keep(&self, holder: &Holder) -> bool {
+        let spite = self.options.expire > 0.0 || self.options.revoke > 0.0;
+        let process = &self.clients[holder.client as usize];
+        if spite || !self.runs_well(process) || process.life != holder.life {
+            return false;
+        }
+        let Some(hold) = self
+            .holds
+            .get(holder.key)
+            .filter(|hold| !hold.is_detached())
+        else {
+            return false;
+        };
+        let number = Workload::number(&holder.name);
+        let mut locks = hold.locks.iter();
+        let lock = locks.find(|lock| Some(lock.name) == number);
+        lock.is_some_and(|lock| self.has_quorum(holder.client, &lock.mode))
     }
 
     /// What a client that runs well has asked for a lock, by its own machine.
@@ -129,7 +149,7 @@ impl World<'_> {
         let Some(ask) = self.asked_well(holder) else {
             return false;
         };
-        self.has_quorum(holder.client, ask) && !self.is_in_the_way(holder.key, ask)
+        self.has_quorum(holder.client, &ask.mode) && !self.is_in_the_way(holder.key, ask)
     }
 
     /// Whether anybody is inside or ahead.
@@ -188,7 +208,7 @@ impl World<'_> {
     pub(super) fn lasts(&self, holder: &Holder) -> Option<u64> {
         let ask = self.asked_well(holder)?;
         let detached = self.holds.get(holder.key).is_none_or(Hold::is_detached);
-        if detached || !self.has_quorum(holder.client, ask) {
+        if detached || !self.has_quorum(holder.client, &ask.mode) {
             return None;
         }
         let process = &self.clients[holder.client as usize];

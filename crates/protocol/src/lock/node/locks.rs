@@ -45,8 +45,8 @@ impl LockNode {
         }
         // An attached hold may come back to a node that it has left: tombstones of attached
         // requests are about those that travel, and this one does not.
-        let detached = ask.bond != Bond::Attached;
-        if detached && self.tombs.contains_key(&(id, request)) {
+        let finished = ask.bond != Bond::Attached || self.config.rules.has(Plant::NoWayBack);
+        if finished && self.tombs.contains_key(&(id, request)) {
             self.deny(peer, id, Some(request), Refusal::Finished, out);
             return;
         }
