@@ -602,6 +602,8 @@ fn leave_nodes(options: &mut Options) {
     options.detach = 0.0;
     options.hold_ms = 800;
     options.span_ms = 5000;
+    // All that wait have their turn, one after the other.
+    options.heal_ms = 60_000;
     options.crash = 0.5;
     options.drain = 1.0;
     options.down_ms = 20;

@@ -18,6 +18,13 @@ pub struct Kept {
     lasts: BTreeMap<Holder, True>,
 }
 
+impl Kept {
+    fn is_young(&self, holder: &Holder, at: True, eyes: &dyn Eyes) -> bool {
+        let since = self.entered.get(holder).copied().unwrap_or_default();
+        since.0.saturating_add(eyes.patience()) > at.0
+    }
+}
+
 impl Checker for Kept {
     fn property(&self) -> &'static str {
         "kept"
@@ -29,9 +36,10 @@ impl Checker for Kept {
                 self.entered.insert(holder.clone(), at);
             }
             Fact::Lost { holder } => {
+                let young = self.is_young(holder, at, eyes);
                 self.entered.remove(holder);
                 let until = self.lasts.remove(holder).unwrap_or_default();
-                if until > at && eyes.keepable(holder) {
+                if until > at && !young && eyes.keepable(holder) {
                     let (who, left) = (name_of(holder), (until.0 - at.0) / 1000);
                     let what = format!("{who} lost its hold, which had {left} us to go");
                     return broken(self.property(), at, what);
@@ -50,9 +58,7 @@ impl Checker for Kept {
         self.lasts.clear();
         for (holder, lasts, least) in holds {
             self.lasts.insert(holder.clone(), True(at.0 + lasts));
-            let since = self.entered.get(&holder).copied().unwrap_or_default();
-            let young = since.0.saturating_add(eyes.patience()) > at.0;
-            if lasts < least && !young {
+            if lasts < least && !self.is_young(&holder, at, eyes) {
                 let (who, lasts, least) = (name_of(&holder), lasts / 1000, least / 1000);
                 let what = format!("{who} holds for {lasts} us more, not for {least} us");
                 return broken(self.property(), at, what);

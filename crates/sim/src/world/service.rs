@@ -116,13 +116,13 @@ impl World<'_> {
         if spite || !self.runs_well(process) || process.life != holder.life {
             return false;
         }
-        let Some(hold) = self
-            .holds
-            .get(holder.key)
-            .filter(|hold| !hold.is_detached())
-        else {
+        let Some(hold) = self.holds.get(holder.key) else {
             return false;
         };
+        // Whoever is to live by a handle may be told to ask again until there is one.
+        if hold.detached.is_some() {
+            return false;
+        }
         let number = Workload::number(&holder.name);
         let mut locks = hold.locks.iter();
         let lock = locks.find(|lock| Some(lock.name) == number);
